@@ -1,0 +1,46 @@
+/**
+ * A local file as a source. It reads at once, so that decoding a local file never waits for the event loop.
+ *
+ * @module
+ */
+import { openLocalFile } from "#platform";
+import type { LocalFile } from "../platform/platform.js";
+import type { ByteSource } from "./source.js";
+
+/** Bytes fetched at once when a small read asks for fewer: directories and headers lie close together. */
+const WINDOW = 64 * 1024;
+
+/** A file on a local or mounted file system. */
+export class FileSource implements ByteSource {
+  readonly file: LocalFile;
+  readonly name: string;
+  readonly size: number;
+  #window: Uint8Array = new Uint8Array(0);
+  #windowStart = 0;
+
+  constructor(file: LocalFile) {
+    this.file = file;
+    this.name = file.path;
+    this.size = file.size;
+  }
+
+  /** Opens a path or `file:` URL. @throws SourceError */
+  static open(path: string | URL): FileSource {
+    return new FileSource(openLocalFile(path));
+  }
+
+  read(start: number, end: number): Uint8Array {
+    if (end - start > WINDOW / 2) return this.file.read(start, end);
+    if (start < this.#windowStart || end > this.#windowStart + this.#window.length) {
+      // The window ends at the file's end when the read is in its last part, where a directory is read backwards.
+      const from = Math.max(0, Math.min(start, this.size - WINDOW));
+      this.#window = this.file.read(from, Math.min(this.size, from + WINDOW));
+      this.#windowStart = from;
+    }
+    return this.#window.subarray(start - this.#windowStart, end - this.#windowStart);
+  }
+
+  close(): void {
+    this.file.close();
+  }
+}
