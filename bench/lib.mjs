@@ -1,0 +1,94 @@
+// What the benchmarks share: peers in Python, alternating runs, the table.
+import { spawn, spawnSync } from "node:child_process";
+import { createInterface } from "node:readline";
+
+export const python = process.env.TORCHLOAD_PYTHON ?? "python3";
+
+export const median = (values) => [...values].sort((a, b) => a - b)[values.length >> 1];
+
+/** PyTorch and safetensors in a process that stays, so that their loads are as warm as ours. */
+export class Peers {
+  #process = spawn(python, [new URL("peers.py", import.meta.url).pathname], { stdio: ["pipe", "pipe", "inherit"] });
+  #lines = createInterface({ input: this.#process.stdout })[Symbol.asyncIterator]();
+
+  async hello() {
+    return JSON.parse((await this.#lines.next()).value);
+  }
+
+  /** Milliseconds of one load. */
+  async load(what, file, device) {
+    this.#process.stdin.write(`${JSON.stringify({ what, file, device })}\n`);
+    const { value, done } = await this.#lines.next();
+    if (done) throw new Error("the peer process ended");
+    const { ms, error } = JSON.parse(value);
+    if (error !== undefined) throw new Error(`${what} ${file}: ${error}`);
+    return ms;
+  }
+
+  close() {
+    this.#process.stdin.end();
+  }
+}
+
+/** Runs each candidate once a round, in turn, after one round that does not count. */
+export async function inTurn(candidates, rounds) {
+  const times = Object.fromEntries(Object.keys(candidates).map((name) => [name, []]));
+  for (let round = -1; round < rounds; round++) {
+    for (const [name, run] of Object.entries(candidates)) {
+      const ms = await run();
+      if (round >= 0) times[name].push(ms);
+    }
+  }
+  return times;
+}
+
+/** Runs a process to its end; gives its wall time in ms and its last line. */
+export function wall(command, args) {
+  const started = performance.now();
+  const { status, stdout, stderr } = spawnSync(command, args, { encoding: "utf8", maxBuffer: 1 << 26 });
+  const ms = performance.now() - started;
+  if (status !== 0) throw new Error(`${command} ${args.join(" ")}: ${stderr.slice(-2000)}`);
+  return { ms, line: stdout.trim().split("\n").at(-1) };
+}
+
+export function child(...args) {
+  const { ms, line } = wall(process.execPath, [new URL("child.mjs", import.meta.url).pathname, ...args]);
+  return { wallMs: ms, ...JSON.parse(line) };
+}
+
+/** Collects rows and prints them as they come. */
+export class Report {
+  rows = [];
+
+  add(work, times, goals = {}, notes = {}) {
+    const ours = median(times.torchload);
+    console.log(`\n${work}`);
+    for (const [name, values] of Object.entries(times)) {
+      const goal = goals[name] === undefined ? "" : `, goal ${goals[name]}`;
+      const ratio = name === "torchload" ? "" : `   ratio ${(ours / median(values)).toFixed(4)}${goal}`;
+      console.log(`  ${name.padEnd(24)} median ${median(values).toFixed(2).padStart(9)} ms   min ${Math.min(...values).toFixed(2).padStart(9)}${ratio}`);
+    }
+    for (const [name, value] of Object.entries(notes)) console.log(`  ${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`);
+    this.rows.push({ work, times, goals, notes });
+  }
+
+  note(work, values) {
+    console.log(`\n${work}`);
+    for (const [name, value] of Object.entries(values)) console.log(`  ${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`);
+    this.rows.push({ work, values });
+  }
+}
+
+export async function attempt(name, run) {
+  try {
+    await run();
+  } catch (error) {
+    console.log(`\n${name}: FAILED: ${error.stack ?? error}`);
+  }
+}
+
+/** The split of a load as text. */
+export function split({ openMs, decodeMs, placeMs, fillMs }) {
+  const f = (ms) => ms.toFixed(3);
+  return `open ${f(openMs)} decode ${f(decodeMs)} place ${f(placeMs)} fill ${f(fillMs)} ms`;
+}
