@@ -6,6 +6,8 @@
 import type { TransferChoices } from "./checkpoint.js";
 import { detect } from "./container/detect.js";
 import { legacyAt } from "./container/legacy.js";
+import { importCuda } from "./device/backends.js";
+import { MappedMemory } from "./device/cpu/host-memory.js";
 import { Device } from "./device/device.js";
 import { decodeRules, type Input, type OpenOptions, sourceOf } from "./open.js";
 import { decisionOf, type MapLocation } from "./torch/location.js";
@@ -27,6 +29,8 @@ export interface LoadReport {
   /** Number of storages. */
   readonly storages: number;
   readonly format: string;
+  /** Whether tensors are views of the mapped file, whose bytes are read when they are first touched. */
+  readonly mapped: boolean;
 }
 
 /** How a checkpoint is loaded. */
@@ -84,6 +88,7 @@ export async function load(input: Input, options: LoadOptions = {}): Promise<unk
       nbytes: contents.storages.reduce((sum, storage) => sum + storage.nbytes, 0),
       storages: contents.storages.length,
       format: format.name,
+      mapped: contents.storages.some(({ memory }) => memory instanceof MappedMemory),
     });
     return contents.value;
   } finally {
@@ -97,9 +102,10 @@ function warmUp(mapLocation: MapLocation | undefined): void {
   const match = typeof name === "string" ? /^cuda(?::?(\d+))?$/.exec(name) : null;
   if (match === null) return;
   // Failures are met again, and told, where the device is needed.
-  import("./device/cuda/cuda-backend.js").then(async ({ openCudaBackend }) => {
-    const backend = await openCudaBackend();
-    const index = Number(match[1] ?? 0);
-    if (index < backend.deviceCount) await backend.context(index);
-  }).catch(() => {});
+  startContext(Number(match[1] ?? 0)).catch(() => {});
+}
+
+async function startContext(index: number): Promise<void> {
+  const backend = await (await importCuda()).openCudaBackend();
+  if (index < backend.deviceCount) await backend.context(index);
 }

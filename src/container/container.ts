@@ -19,7 +19,7 @@ export type StoragePlace =
 export interface Resolver {
   readonly handlers: PickleHandlers;
   /** The storages that were named so far, in order of first mention. */
-  readonly storages: Iterable<Storage>;
+  readonly storages: readonly Storage[];
   /** The storage of a key, once it was named. */
   find(key: string): Storage | undefined;
   /** Size in bytes of what is to be turned round in a storage of the other byte order; 1 for nothing. */

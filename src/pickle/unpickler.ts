@@ -5,25 +5,37 @@
  * PyTorch's weights-only unpickler accepts a subset of the opcodes. Here all are accepted in either mode, since no opcode
  * does anything by itself; what matters for safety is which globals the handlers let through.
  *
- * Definition: CPython 3.13, `Lib/pickletools.py` and `Lib/pickle.py`.
+ * Definition: https://github.com/python/cpython/blob/v3.13.0/Lib/pickletools.py and Lib/pickle.py there.
  *
  * @module
  */
+import { FormatError, isTorchloadError, UnsupportedError } from "../errors.js";
 import type { PickleHandlers } from "./handlers.js";
-import { HIGHEST_PROTOCOL, OP } from "./opcodes.js";
+import { Memo } from "./memo.js";
+import { MAX_DECIMAL_DIGITS, parseFloating, parseInteger } from "./numbers.js";
+import { HIGHEST_PROTOCOL, opcodeName } from "./opcodes.js";
 import { python3Name } from "./python2-names.js";
-import { END_OF_STREAM, narrowInteger, type PickleOrigin, PickleReader } from "./reader.js";
-import { type Memo, SKIPPED, TensorRun } from "./tensor-shortcut.js";
-import { decodePython2, decodeRawUnicodeEscape, unescapeBytes } from "./text.js";
-import { ByteArray, FrozenSet, OrderedDict, Tuple, tupleOf } from "./values.js";
+import { cutShort, END_OF_STREAM, float64At, int32At, PickleFault, PickleReader } from "./reader.js";
+import { TensorRun } from "./tensor-shortcut.js";
+import { decodePython2, decodeRawUnicodeEscape, type Python2Encoding, unescapeBytes } from "./text.js";
+import { FrozenSet, Tuple, tupleOf, unhashableType } from "./values.js";
 
-/** The most digits of a decimal integer: Python's own limit, as conversion takes quadratic time. */
-const MAX_DECIMAL_DIGITS = 4300;
+/** Where a pickle comes from, for messages. */
+export interface PickleOrigin {
+  readonly file: string;
+  /** The record of an archive, or the part of a file, that holds the pickle. */
+  readonly record?: string | undefined;
+}
 
-/** Where to start in the bytes, and what to call them. */
+/** Where to start in the bytes, what to call them, and how to read them. */
 export interface UnpickleOptions extends PickleOrigin {
   /** Place of the first opcode, in bytes. */
-  readonly start?: number;
+  readonly start?: number | undefined;
+  /**
+   * What the strings of Python 2 are encoded in. By default UTF-8, and a string that is not is taken as Latin-1;
+   * an encoding that is given holds for all, and `"bytes"` leaves them as `Uint8Array`.
+   */
+  readonly encoding?: Python2Encoding | undefined;
 }
 
 /** A value, and the place behind the STOP that ended it. */
@@ -36,495 +48,597 @@ export interface Unpickled {
  * Reads one pickle.
  *
  * Memory is bounded by the length of the stream: every length in it is compared with what is left before it is used, and
- * shared values stay shared.
+ * shared values stay shared. The dearest byte is an opcode for an empty dict or set, at about 250 bytes of memory.
  *
- * @throws FormatError for a stream that is cut short or not a valid pickle.
- * @throws whatever a handler throws.
+ * @throws FormatError for a stream that is cut short (its `found` is then {@link END_OF_STREAM}) or not a valid pickle.
+ * @throws UnsupportedError for a stream that is valid only together with something outside of it.
+ * @throws whatever a handler throws; see {@link PickleHandlers}.
  */
 export function unpickle(bytes: Uint8Array, handlers: PickleHandlers, options: UnpickleOptions): Unpickled {
-  const machine = new Machine(bytes, handlers, options, true);
+  // One type of array, whatever the caller's is: reading a byte is the hottest thing there is.
+  const own = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const machine = new Machine(own, handlers, options, true);
   try {
     return machine.run();
   } catch (error) {
-    if (error === SKIPPED) return new Machine(bytes, handlers, options, false).run();
+    if (error === SKIPPED) return new Machine(own, handlers, options, false).run();
     throw error;
   }
 }
 
-/** The memo: dense while indices follow each other, as they do in every real pickle, else sparse. */
-class DenseMemo implements Memo {
-  readonly dense: unknown[] = [];
-  #sparse: Map<number, unknown> | undefined;
-  /** How many values were memoised: what MEMOIZE counts. */
-  count = 0;
-
-  get(index: number): unknown {
-    return index < this.dense.length ? this.dense[index] : this.#sparse?.get(index);
-  }
-
-  set(index: number, value: unknown): void {
-    if (index < this.dense.length) {
-      this.dense[index] = value;
-    } else if (index === this.dense.length) {
-      this.dense.push(value);
-      this.count++;
-    } else {
-      this.#sparse ??= new Map();
-      if (!this.#sparse.has(index)) this.count++;
-      this.#sparse.set(index, value);
-    }
-  }
-}
+/** Thrown when a value is wanted that a shortcut did not make. */
+const SKIPPED: unique symbol = Symbol("skipped");
 
 class Machine {
   readonly #reader: PickleReader;
   readonly #handlers: PickleHandlers;
-  readonly #memo = new DenseMemo();
-  readonly #run: TensorRun | undefined;
-  #stack: unknown[] = [];
+  readonly #options: UnpickleOptions;
+  /** Whether values that nothing is expected to ask for may be left out. */
+  readonly #shortcuts: boolean;
+  readonly #memo = new Memo();
+  /** The values; what lies above {@link #height} is left over. Starts with an object, to be an array of any values. */
+  readonly #stack: unknown[] = [null];
+  #height = 0;
   /** Heights of the stack at each open MARK. */
   readonly #marks: number[] = [];
+  /** The height at the last open MARK, which no opcode pops beyond; 0 without one. */
+  #floor = 0;
 
-  constructor(bytes: Uint8Array, handlers: PickleHandlers, options: UnpickleOptions, shortcut: boolean) {
-    this.#reader = new PickleReader(bytes, options.start ?? 0, options);
+  constructor(bytes: Uint8Array, handlers: PickleHandlers, options: UnpickleOptions, shortcuts: boolean) {
+    this.#reader = new PickleReader(bytes, options.start ?? 0);
     this.#handlers = handlers;
-    if (shortcut && handlers.tensors !== undefined) {
-      this.#run = new TensorRun(bytes, this.#memo, handlers.tensors, (start, end) => this.#reader.ascii(start, end));
-    }
+    this.#options = options;
+    this.#shortcuts = shortcuts;
   }
 
+  /**
+   * The opcodes of which checkpoints are made. The cases are literals and the state is in local variables, which is what
+   * engines turn into a jump table and registers; a file is read in the time that they take to get warm.
+   */
   run(): Unpickled {
     const reader = this.#reader;
-    try {
-      return this.#loop(reader);
-    } catch (error) {
-      throw reader.wrap(error);
-    }
-  }
-
-  #loop(reader: PickleReader): Unpickled {
-    const { bytes } = reader;
+    const handlers = this.#handlers;
+    const memo = this.#memo;
     const stack = this.#stack;
     const marks = this.#marks;
-    for (;;) {
-      const at = reader.position;
-      reader.opcodeAt = at;
-      if (at >= bytes.length) {
-        reader.opcode = OP.STOP;
-        throw reader.fault("the stream ends early: no STOP", { found: END_OF_STREAM });
-      }
-      const opcode = bytes[at] as number;
-      reader.opcode = opcode;
-      reader.position = at + 1;
-      switch (opcode) {
-        case OP.BINPUT:
-          this.#memo.set(reader.uint8(), this.#top());
-          break;
-        case OP.LONG_BINPUT:
-          this.#memo.set(reader.uint32(), this.#top());
-          break;
-        case OP.BINGET:
-          this.#get(reader.uint8());
-          break;
-        case OP.LONG_BINGET:
-          this.#get(reader.uint32());
-          break;
-        case OP.MARK:
-          marks.push(stack.length);
-          break;
-        case OP.BINUNICODE:
-          stack.push(reader.text(reader.uint32()));
-          break;
-        case OP.BININT1:
-          stack.push(reader.uint8());
-          break;
-        case OP.BININT2:
-          stack.push(reader.uint16());
-          break;
-        case OP.BININT:
-          stack.push(reader.int32());
-          break;
-        case OP.BINFLOAT:
-          stack.push(reader.float64());
-          break;
-        case OP.EMPTY_TUPLE:
-          stack.push(tupleOf([]));
-          break;
-        case OP.TUPLE1:
-          this.#tuple(1);
-          break;
-        case OP.TUPLE2:
-          this.#tuple(2);
-          break;
-        case OP.TUPLE3:
-          this.#tuple(3);
-          break;
-        case OP.TUPLE:
-          stack.push(tupleOf(this.#popMark()));
-          break;
-        case OP.NEWFALSE:
-          stack.push(false);
-          break;
-        case OP.NEWTRUE:
-          stack.push(true);
-          break;
-        case OP.NONE:
-          stack.push(null);
-          break;
-        case OP.BINPERSID:
-          stack.push(this.#handlers.persistentLoad(this.#pop()));
-          break;
-        case OP.REDUCE: {
-          const args = this.#args();
-          stack.push(this.#handlers.reduce(this.#pop(), args));
-          break;
-        }
-        case OP.GLOBAL: {
-          const module = this.#name(reader.line());
-          this.#global(module, this.#name(reader.line()));
-          break;
-        }
-        case OP.EMPTY_DICT:
-          stack.push(new Map());
-          break;
-        case OP.EMPTY_LIST:
-          stack.push([]);
-          break;
-        case OP.EMPTY_SET:
-          stack.push(new Set());
-          break;
-        case OP.SETITEM: {
-          const value = this.#pop();
-          const key = this.#pop();
-          this.#setItems(this.#top(), [key, value]);
-          break;
-        }
-        case OP.SETITEMS: {
-          const items = this.#popMark();
-          this.#setItems(this.#top(), items);
-          break;
-        }
-        case OP.APPEND: {
-          const item = this.#pop();
-          this.#extend(this.#top(), [item]);
-          break;
-        }
-        case OP.APPENDS: {
-          const items = this.#popMark();
-          this.#extend(this.#top(), items);
-          break;
-        }
-        case OP.ADDITEMS: {
-          const items = this.#popMark();
-          this.#addItems(this.#top(), items);
-          break;
-        }
-        case OP.BUILD: {
-          const state = this.#pop();
-          stack.push(this.#handlers.build(this.#pop(), state));
-          break;
-        }
-        case OP.LONG1:
-          stack.push(reader.integer(reader.uint8()));
-          break;
-        case OP.PROTO: {
-          const protocol = reader.uint8();
-          if (protocol > HIGHEST_PROTOCOL) {
-            throw reader.fault(`protocol ${protocol} is not known; the highest is ${HIGHEST_PROTOCOL}`, {
-              expected: HIGHEST_PROTOCOL,
-              found: protocol,
-            });
+    const { bytes } = reader;
+    const end = bytes.length;
+    const shortcut = this.#shortcuts ? handlers.tensors : undefined;
+    const run = shortcut === undefined ? undefined : new TensorRun(reader, memo, shortcut);
+    const rebuild = shortcut?.rebuild;
+    const rebuildParameter = shortcut?.parameters?.rebuild;
+    let at = reader.position;
+    let opcodeAt = at;
+    let height = 0;
+    let floor = 0;
+    try {
+      for (;;) {
+        opcodeAt = at;
+        if (at >= end) throw new PickleFault("the stream ends early: no STOP", "STOP", END_OF_STREAM);
+        switch (bytes[at++]) {
+          case 0x71: // BINPUT
+            if (at >= end) throw cutShort(1, 0);
+            if (height <= floor) throw underflow(1, height - floor);
+            memo.set(bytes[at] as number, stack[height - 1], at);
+            at += 1;
+            break;
+          case 0x72: // LONG_BINPUT
+            if (at + 4 > end) throw cutShort(4, end - at);
+            if (height <= floor) throw underflow(1, height - floor);
+            memo.set(int32At(bytes, at) >>> 0, stack[height - 1], at);
+            at += 4;
+            break;
+          case 0x68: // BINGET
+          case 0x6a: {
+            // LONG_BINGET
+            const width = bytes[opcodeAt] === 0x68 ? 1 : 4;
+            if (at + width > end) throw cutShort(width, end - at);
+            const value = memo.get(width === 1 ? (bytes[at] as number) : int32At(bytes, at) >>> 0);
+            at += width;
+            if (value === undefined) throw this.#unknownIndex(width === 1 ? (bytes[at - 1] as number) : int32At(bytes, at - 4) >>> 0);
+            if (run !== undefined && (value === rebuild || value === rebuildParameter)) {
+              const behind = run.read(value, at);
+              if (behind !== 0) {
+                at = behind;
+                stack[height++] = run.value;
+                break;
+              }
+            }
+            stack[height++] = value;
+            break;
           }
-          break;
-        }
-        case OP.FRAME: {
-          const length = reader.length64();
-          const left = bytes.length - reader.position;
-          if (length > left) {
-            throw reader.fault(`a frame of ${length} bytes, ${left} are left`, { expected: length, found: END_OF_STREAM });
+          case 0x28: // MARK
+            marks.push(height);
+            floor = height;
+            break;
+          case 0x58: {
+            // BINUNICODE
+            if (at + 4 > end) throw cutShort(4, end - at);
+            reader.position = at + 4;
+            stack[height++] = reader.text(int32At(bytes, at) >>> 0);
+            at = reader.position;
+            break;
           }
-          break;
+          case 0x4b: // BININT1
+            if (at >= end) throw cutShort(1, 0);
+            stack[height++] = bytes[at++];
+            break;
+          case 0x4d: // BININT2
+            if (at + 2 > end) throw cutShort(2, end - at);
+            stack[height++] = (bytes[at] as number) | ((bytes[at + 1] as number) << 8);
+            at += 2;
+            break;
+          case 0x4a: // BININT
+            if (at + 4 > end) throw cutShort(4, end - at);
+            stack[height++] = int32At(bytes, at);
+            at += 4;
+            break;
+          case 0x47: // BINFLOAT
+            if (at + 8 > end) throw cutShort(8, end - at);
+            stack[height++] = float64At(bytes, at);
+            at += 8;
+            break;
+          case 0x4e: // NONE
+            stack[height++] = null;
+            break;
+          case 0x88: // NEWTRUE
+            stack[height++] = true;
+            break;
+          case 0x89: // NEWFALSE
+            stack[height++] = false;
+            break;
+          case 0x7d: // EMPTY_DICT
+            stack[height++] = new Map();
+            break;
+          case 0x5d: // EMPTY_LIST
+            stack[height++] = [];
+            break;
+          case 0x29: // EMPTY_TUPLE
+            stack[height++] = tupleOf([]);
+            break;
+          case 0x85: // TUPLE1
+          case 0x86: // TUPLE2
+          case 0x87: // TUPLE3
+          case 0x74: {
+            // TUPLE
+            const opcode = bytes[opcodeAt] as number;
+            let from = height - (opcode - 0x84);
+            if (opcode === 0x74) {
+              from = floor;
+              if (marks.pop() === undefined) throw noMark();
+              floor = marks.length === 0 ? 0 : (marks[marks.length - 1] as number);
+            } else if (from < floor) {
+              throw underflow(opcode - 0x84, height - floor);
+            }
+            // Most tuples are the arguments of a call that follows at once, and then gone.
+            const call = this.#shortcuts && from > floor ? this.#callBehind(at) : 0;
+            if (call === 0) {
+              stack[from] = tupleOf(stack, from, height);
+              height = from + 1;
+              break;
+            }
+            const args = stack.slice(from, height);
+            height = from;
+            opcodeAt = call;
+            at = call + 1;
+            const callable = stack[height - 1];
+            stack[height - 1] =
+              bytes[call] === 0x52 ? handlers.reduce(callable, args) : handlers.newObject(callable, args, undefined);
+            break;
+          }
+          case 0x52: {
+            // REDUCE
+            if (height - 2 < floor) throw underflow(2, height - floor);
+            height--;
+            stack[height - 1] = handlers.reduce(stack[height - 1], argumentsOf(stack[height]));
+            break;
+          }
+          case 0x51: // BINPERSID
+            if (height <= floor) throw underflow(1, height - floor);
+            stack[height - 1] = handlers.persistentLoad(stack[height - 1]);
+            break;
+          case 0x75: {
+            // SETITEMS
+            const from = floor;
+            if (marks.pop() === undefined) throw noMark();
+            floor = marks.length === 0 ? 0 : (marks[marks.length - 1] as number);
+            if (from <= floor) throw underflow(1, from - floor);
+            setItems(handlers, stack[from - 1], stack, from, height);
+            height = from;
+            break;
+          }
+          case 0x73: // SETITEM
+            if (height - 3 < floor) throw underflow(3, height - floor);
+            setItems(handlers, stack[height - 3], stack, height - 2, height);
+            height -= 2;
+            break;
+          case 0x65: {
+            // APPENDS
+            const from = floor;
+            if (marks.pop() === undefined) throw noMark();
+            floor = marks.length === 0 ? 0 : (marks[marks.length - 1] as number);
+            if (from <= floor) throw underflow(1, from - floor);
+            extend(handlers, stack[from - 1], stack, from, height);
+            height = from;
+            break;
+          }
+          case 0x61: // APPEND
+            if (height - 2 < floor) throw underflow(2, height - floor);
+            extend(handlers, stack[height - 2], stack, height - 1, height);
+            height--;
+            break;
+          case 0x62: // BUILD
+            if (height - 2 < floor) throw underflow(2, height - floor);
+            height--;
+            stack[height - 1] = handlers.build(stack[height - 1], stack[height]);
+            break;
+          case 0x2e: // STOP
+            if (height <= floor) throw underflow(1, height - floor);
+            return { value: stack[height - 1], end: at };
+          default:
+            reader.position = at;
+            this.#height = height;
+            this.#floor = floor;
+            this.#rare(bytes[opcodeAt] as number);
+            at = reader.position;
+            height = this.#height;
+            floor = this.#floor;
         }
-        case OP.STOP:
-          return { value: this.#pop(), end: reader.position };
-        default:
-          this.#rare(opcode, reader);
       }
+    } catch (error) {
+      throw this.#errorFor(error, opcodeAt);
     }
   }
 
-  /** Opcodes that `torch.save` does not write at its usual protocol. */
-  #rare(opcode: number, reader: PickleReader): void {
-    const stack = this.#stack;
+  /** Opcodes that a checkpoint has a few times, if at all. */
+  #rare(opcode: number): void {
+    const reader = this.#reader;
+    const handlers = this.#handlers;
     switch (opcode) {
-      case OP.MEMOIZE:
-        this.#memo.set(this.#memo.count, this.#top());
-        return;
-      case OP.PUT:
-        this.#memo.set(this.#index(reader.line()), this.#top());
-        return;
-      case OP.GET:
-        this.#get(this.#index(reader.line()));
-        return;
-      case OP.POP:
-        // A MARK that is on top is what POP takes.
-        if (this.#marks.length > 0 && this.#marks[this.#marks.length - 1] === stack.length) this.#marks.pop();
-        else this.#pop();
-        return;
-      case OP.POP_MARK:
-        this.#popMark();
-        return;
-      case OP.DUP:
-        stack.push(this.#top());
-        return;
-      case OP.SHORT_BINUNICODE:
-        stack.push(reader.text(reader.uint8()));
-        return;
-      case OP.BINUNICODE8:
-        stack.push(reader.text(reader.length64()));
-        return;
-      case OP.UNICODE: {
-        const text = decodeRawUnicodeEscape(reader.line());
-        if (text === undefined) throw reader.fault("the text has an escape beyond Unicode");
-        stack.push(text);
+      case 0x80: {
+        // PROTO
+        const protocol = reader.uint8();
+        if (protocol > HIGHEST_PROTOCOL) {
+          throw new PickleFault(`protocol ${protocol} is not known`, `at most ${HIGHEST_PROTOCOL}`, protocol);
+        }
         return;
       }
-      case OP.SHORT_BINSTRING:
-        stack.push(decodePython2(reader.slice(reader.uint8())));
-        return;
-      case OP.BINSTRING:
-        stack.push(decodePython2(reader.slice(this.#signedLength(reader))));
-        return;
-      case OP.STRING: {
-        const quoted = /^\s*(['"])([\s\S]*)\1\s*$/.exec(reader.line());
-        const raw = quoted === null ? undefined : unescapeBytes(quoted[2] as string);
-        if (raw === undefined) throw reader.fault("the text is not a quoted string");
-        stack.push(decodePython2(raw));
+      case 0x95: {
+        // FRAME
+        const length = reader.length64();
+        const left = reader.bytes.length - reader.position;
+        if (length > left) throw cutShort(length, left);
         return;
       }
-      case OP.SHORT_BINBYTES:
-        stack.push(reader.slice(reader.uint8()));
-        return;
-      case OP.BINBYTES:
-        stack.push(reader.slice(reader.uint32()));
-        return;
-      case OP.BINBYTES8:
-        stack.push(reader.slice(reader.length64()));
-        return;
-      case OP.BYTEARRAY8:
-        stack.push(new ByteArray(reader.slice(reader.length64())));
-        return;
-      case OP.INT: {
-        const text = reader.line();
-        if (text === "00" || text === "01") stack.push(text === "01");
-        else stack.push(this.#decimal(text));
-        return;
-      }
-      case OP.LONG:
-        stack.push(this.#decimal(reader.line().replace(/L$/, "")));
-        return;
-      case OP.LONG4:
-        stack.push(reader.integer(this.#signedLength(reader)));
-        return;
-      case OP.FLOAT:
-        stack.push(this.#float(reader.line()));
-        return;
-      case OP.LIST:
-        stack.push(this.#popMark());
-        return;
-      case OP.DICT: {
-        const items = this.#popMark();
-        const dict = new Map();
-        this.#setItems(dict, items);
-        stack.push(dict);
-        return;
-      }
-      case OP.FROZENSET: {
-        const items = this.#popMark();
-        const set = new FrozenSet();
-        this.#addItems(set, items);
-        stack.push(set);
-        return;
-      }
-      case OP.PERSID:
-        stack.push(this.#handlers.persistentLoad(reader.line()));
-        return;
-      case OP.STACK_GLOBAL: {
+      case 0x63: // GLOBAL
+        return this.#push(this.#global(reader.name(), reader.name()));
+      case 0x93: {
+        // STACK_GLOBAL
         const name = this.#pop();
         const module = this.#pop();
-        if (typeof name !== "string" || typeof module !== "string") throw reader.fault("module and name are not text");
-        this.#global(module, name);
+        if (typeof name !== "string" || typeof module !== "string") {
+          throw new PickleFault("module and name are not text", "two strings", `${typeof module} and ${typeof name}`);
+        }
+        return this.#push(this.#global(module, name));
+      }
+      case 0x8a: // LONG1
+        return this.#push(reader.integer(reader.uint8()));
+      case 0x8b: // LONG4
+        return this.#push(reader.integer(reader.length32()));
+      case 0x49: {
+        // INT
+        const text = reader.line();
+        return this.#push(text === "00" || text === "01" ? text === "01" : integerOf(text));
+      }
+      case 0x4c: // LONG
+        return this.#push(integerOf(reader.line().replace(/L$/, "")));
+      case 0x46: {
+        // FLOAT
+        const text = reader.line();
+        const value = parseFloating(text);
+        if (value === undefined) throw new PickleFault("not a number", "a float", shown(text));
+        return this.#push(value);
+      }
+      case 0x94: // MEMOIZE
+        if (this.#memo.skipped) throw SKIPPED;
+        return this.#memo.set(this.#memo.count, this.#top(), reader.position);
+      case 0x70: // PUT
+        return this.#memo.set(memoIndex(reader.line()), this.#top(), reader.position);
+      case 0x67: {
+        // GET
+        const index = memoIndex(reader.line());
+        const value = this.#memo.get(index);
+        if (value === undefined) throw this.#unknownIndex(index);
+        return this.#push(value);
+      }
+      case 0x30: // POP
+        // A MARK on top of the stack is what POP takes.
+        if (this.#marks.length > 0 && this.#height === this.#floor) this.#popMark();
+        else this.#pop();
+        return;
+      case 0x31: // POP_MARK
+        this.#popMark();
+        return;
+      case 0x32: // DUP
+        return this.#push(this.#top());
+      case 0x8c: // SHORT_BINUNICODE
+        return this.#push(reader.text(reader.uint8()));
+      case 0x8d: // BINUNICODE8
+        return this.#push(reader.text(reader.length64()));
+      case 0x56: {
+        // UNICODE
+        const text = decodeRawUnicodeEscape(reader.line());
+        if (text === undefined) throw new PickleFault("the text has a broken escape");
+        return this.#push(text);
+      }
+      case 0x55: // SHORT_BINSTRING
+        return this.#push(this.#python2(reader.view(reader.uint8())));
+      case 0x54: // BINSTRING
+        return this.#push(this.#python2(reader.view(reader.length32())));
+      case 0x53: // STRING
+        return this.#push(this.#python2(unquote(reader.lineBytes())));
+      case 0x43: // SHORT_BINBYTES
+        return this.#push(reader.copy(reader.uint8()));
+      case 0x42: // BINBYTES
+        return this.#push(reader.copy(reader.uint32()));
+      case 0x8e: // BINBYTES8
+        return this.#push(reader.copy(reader.length64()));
+      case 0x96: // BYTEARRAY8
+        return this.#push(reader.byteArray(reader.length64()));
+      case 0x6c: // LIST
+        return this.#push(this.#popMark());
+      case 0x64: {
+        // DICT
+        const items = this.#popMark();
+        const dict = new Map();
+        setItems(handlers, dict, items, 0, items.length);
+        return this.#push(dict);
+      }
+      case 0x8f: // EMPTY_SET
+        return this.#push(new Set());
+      case 0x90: {
+        // ADDITEMS
+        const items = this.#popMark();
+        const target = this.#top();
+        if (target instanceof FrozenSet) throw new PickleFault("items are added to a frozenset", "a set", "a frozenset");
+        if (target instanceof Set) addItems(target, items);
+        else handlers.extend(target, items);
         return;
       }
-      case OP.INST: {
-        const [module, name] = python3Name(this.#name(reader.line()), this.#name(reader.line()));
-        const args = this.#popMark();
-        stack.push(this.#handlers.newObject(this.#handlers.findGlobal(module, name), args, undefined));
-        return;
+      case 0x91: {
+        // FROZENSET
+        const set = new FrozenSet();
+        addItems(set, this.#popMark());
+        return this.#push(set);
       }
-      case OP.OBJ: {
-        const [cls, ...args] = this.#popMark();
-        if (cls === undefined) throw reader.fault("no class above the MARK");
-        stack.push(this.#handlers.newObject(cls, args, undefined));
-        return;
+      case 0x50: // PERSID
+        return this.#push(handlers.persistentLoad(reader.name()));
+      case 0x69: {
+        // INST
+        const cls = this.#global(reader.name(), reader.name());
+        return this.#push(handlers.newObject(cls, this.#popMark(), undefined));
       }
-      case OP.NEWOBJ: {
-        const args = this.#args();
-        stack.push(this.#handlers.newObject(this.#pop(), args, undefined));
-        return;
+      case 0x6f: {
+        // OBJ
+        const items = this.#popMark();
+        if (items.length === 0) throw new PickleFault("no class above the MARK", "a class", "a MARK");
+        return this.#push(handlers.newObject(items[0], items.slice(1), undefined));
       }
-      case OP.NEWOBJ_EX: {
+      case 0x81: {
+        // NEWOBJ
+        const args = argumentsOf(this.#pop());
+        return this.#push(handlers.newObject(this.#pop(), args, undefined));
+      }
+      case 0x92: {
+        // NEWOBJ_EX
         const kwargs = this.#pop();
-        if (!(kwargs instanceof Map)) throw reader.fault("the keyword arguments are not a dict");
-        const args = this.#args();
-        stack.push(this.#handlers.newObject(this.#pop(), args, kwargs));
-        return;
+        if (!(kwargs instanceof Map)) throw new PickleFault("the keyword arguments are no dict", "a dict", typeof kwargs);
+        const args = argumentsOf(this.#pop());
+        return this.#push(handlers.newObject(this.#pop(), args, kwargs));
       }
-      case OP.EXT1:
-      case OP.EXT2:
-      case OP.EXT4:
-        throw reader.fault("the extension registry (copyreg.add_extension) is private to a Python process");
-      case OP.NEXT_BUFFER:
-      case OP.READONLY_BUFFER:
-        throw reader.fault("out-of-band buffers are not part of a file");
+      case 0x82: // EXT1
+      case 0x83: // EXT2
+      case 0x84: // EXT4
+        throw new PickleFault(
+          "a class is named by its number in the extension registry (copyreg) of the process that wrote it",
+          "a name",
+          "a number",
+          "pickle's extension registry",
+        );
+      case 0x97: // NEXT_BUFFER
+      case 0x98: // READONLY_BUFFER
+        throw new PickleFault(
+          "a buffer was pickled out of band, apart from this stream",
+          "a buffer in the stream",
+          "none",
+          "pickle's out-of-band buffers",
+        );
       default:
-        throw reader.fault("there is no such opcode");
+        throw new PickleFault("there is no such opcode", "an opcode", opcodeName(opcode));
     }
   }
 
-  #floor(): number {
-    const marks = this.#marks;
-    return marks.length === 0 ? 0 : (marks[marks.length - 1] as number);
+  /**
+   * The place of a REDUCE or NEWOBJ that follows a tuple at `at`, with or without a PUT between them that is left out;
+   * 0 when another opcode follows.
+   */
+  #callBehind(at: number): number {
+    const { bytes } = this.#reader;
+    const memo = this.#memo;
+    const put = bytes[at];
+    let call = at;
+    let index = -1;
+    if (put === 0x71 && at + 2 < bytes.length) {
+      call = at + 2;
+      index = bytes[at + 1] as number;
+    } else if (put === 0x72 && at + 5 < bytes.length) {
+      call = at + 5;
+      index = int32At(bytes, at + 1) >>> 0;
+    }
+    if (bytes[call] !== 0x52 && bytes[call] !== 0x81) return 0;
+    if (index >= 0) {
+      // A lower index may hold a value that would stay.
+      if (index < memo.top || index > at) return 0;
+      memo.top = index + 1;
+      memo.skipped = true;
+    }
+    return call;
+  }
+
+  #unknownIndex(index: number): unknown {
+    return this.#memo.skipped ? SKIPPED : new PickleFault(`memo ${index} was never set`, "a memoised value", index);
+  }
+
+  #push(value: unknown): void {
+    this.#stack[this.#height++] = value;
   }
 
   #top(): unknown {
-    const stack = this.#stack;
-    if (stack.length <= this.#floor()) throw this.#reader.fault("the stack is empty");
-    return stack[stack.length - 1];
+    if (this.#height <= this.#floor) throw underflow(1, this.#height - this.#floor);
+    return this.#stack[this.#height - 1];
   }
 
   #pop(): unknown {
-    const stack = this.#stack;
-    if (stack.length <= this.#floor()) throw this.#reader.fault("the stack is empty");
-    return stack.pop();
+    const value = this.#top();
+    this.#height--;
+    return value;
   }
 
+  /** The values above the last MARK, which go with it. */
   #popMark(): unknown[] {
-    const mark = this.#marks.pop();
-    if (mark === undefined) throw this.#reader.fault("no MARK is open");
-    return this.#stack.splice(mark);
+    const marks = this.#marks;
+    const from = marks.pop();
+    if (from === undefined) throw noMark();
+    const items = this.#stack.slice(from, this.#height);
+    this.#height = from;
+    this.#floor = marks.length === 0 ? 0 : (marks[marks.length - 1] as number);
+    return items;
   }
 
-  #tuple(count: number): void {
-    const stack = this.#stack;
-    if (stack.length - this.#floor() < count) throw this.#reader.fault("the stack is empty");
-    stack.push(tupleOf(stack.splice(stack.length - count)));
-  }
-
-  #args(): readonly unknown[] {
-    const args = this.#pop();
-    if (!(args instanceof Tuple)) throw this.#reader.fault("the arguments are not a tuple");
-    return args;
-  }
-
-  #get(index: number): void {
-    const value = this.#memo.get(index);
-    // `undefined` is never on the stack: None is null.
-    if (value === undefined) throw this.#reader.fault(`memo ${index} was never set`);
-    if (value === SKIPPED) throw SKIPPED;
-    if (this.#run !== undefined && value === this.#handlers.tensors?.rebuild) {
-      const tensor = this.#run.read(this.#reader.position);
-      if (tensor !== SKIPPED) {
-        this.#reader.position = this.#run.end;
-        this.#stack.push(tensor);
-        return;
-      }
-    }
-    this.#stack.push(value);
-  }
-
-  #global(module: string, name: string): void {
+  #global(module: string, name: string): unknown {
     const [newModule, newName] = python3Name(module, name);
-    this.#stack.push(this.#handlers.findGlobal(newModule, newName));
+    return this.#handlers.findGlobal(newModule, newName);
   }
 
-  #name(line: string): string {
-    return line.endsWith("\r") ? line.slice(0, -1) : line;
-  }
-
-  #setItems(target: unknown, items: readonly unknown[]): void {
-    if (items.length % 2 !== 0) throw this.#reader.fault("a key without a value");
-    if (!(target instanceof Map)) {
-      this.#handlers.setItems(target, items);
-      return;
+  #python2(bytes: Uint8Array): string | Uint8Array {
+    const { encoding } = this.#options;
+    const text = decodePython2(bytes, encoding);
+    if (text === undefined) {
+      throw new PickleFault(
+        `a string of Python 2 is not ${encoding}; encoding: "latin1" reads any, "bytes" leaves them undecoded`,
+        encoding,
+        "other bytes",
+      );
     }
-    for (let k = 0; k < items.length; k += 2) target.set(this.#hashable(items[k]), items[k + 1]);
+    return text;
   }
 
-  #extend(target: unknown, items: readonly unknown[]): void {
-    if (target instanceof Tuple) throw this.#reader.fault("a tuple cannot be appended to");
-    if (!Array.isArray(target)) {
-      this.#handlers.extend(target, items);
-      return;
+  /** The error to throw for what was thrown while the opcode at a place was carried out. */
+  #errorFor(error: unknown, opcodeAt: number): unknown {
+    if (error === SKIPPED || isTorchloadError(error)) return error;
+    const own = error instanceof PickleFault;
+    const foreign = error instanceof TypeError || error instanceof RangeError || error instanceof SyntaxError;
+    if (!own && !foreign) return error;
+    const { bytes } = this.#reader;
+    const { file, record } = this.#options;
+    const where = record === undefined ? "pickle" : `pickle "${record}"`;
+    const opcode = opcodeAt < bytes.length ? `, opcode ${opcodeName(bytes[opcodeAt] as number)}` : "";
+    const message = `Cannot load "${file}": ${where} at byte ${opcodeAt}${opcode}: ${error.message}`;
+    if (!own) return new FormatError(message, { file, record, byteOffset: opcodeAt, cause: error });
+    const { expected, found, feature } = error;
+    if (feature !== undefined) return new UnsupportedError(message, { file, feature });
+    return new FormatError(message, { file, record, byteOffset: opcodeAt, expected, found });
+  }
+}
+
+function underflow(wanted: number, there: number): PickleFault {
+  return new PickleFault(`the stack is empty: ${wanted} values wanted, ${there} are there`, wanted, there);
+}
+
+function noMark(): PickleFault {
+  return new PickleFault("no MARK is open", "a MARK", "none");
+}
+
+function argumentsOf(value: unknown): readonly unknown[] {
+  if (value instanceof Tuple) return value;
+  throw new PickleFault("the arguments are not a tuple", "a tuple", Array.isArray(value) ? "a list" : typeof value);
+}
+
+/** Sets `stack[start]` and so on, alternating keys and values. */
+function setItems(handlers: PickleHandlers, target: unknown, stack: readonly unknown[], start: number, end: number): void {
+  if ((end - start) % 2 !== 0) throw new PickleFault("a key without a value", "pairs", `${end - start} values`);
+  if (!(target instanceof Map)) {
+    handlers.setItems(target, stack.slice(start, end));
+    return;
+  }
+  for (let k = start; k < end; k += 2) {
+    const key = stack[k];
+    target.set(typeof key === "string" ? key : hashable(target, key), stack[k + 1]);
+  }
+}
+
+function extend(handlers: PickleHandlers, target: unknown, stack: readonly unknown[], start: number, end: number): void {
+  if (!Array.isArray(target)) handlers.extend(target, stack.slice(start, end));
+  else if (target instanceof Tuple) throw new PickleFault("items are added to a tuple", "a list", "a tuple");
+  else for (let k = start; k < end; k++) target.push(stack[k]);
+}
+
+function addItems(target: Set<unknown>, items: readonly unknown[]): void {
+  for (const item of items) target.add(hashable(target, item));
+}
+
+/** The key under which Python would find a value in a dict or set. */
+function hashable(target: { has(key: unknown): boolean }, key: unknown): unknown {
+  switch (typeof key) {
+    case "boolean":
+      return target.has(Number(key)) ? Number(key) : key;
+    case "number":
+      return (key === 0 || key === 1) && target.has(key === 1) ? key === 1 : key;
+    case "object": {
+      const type = unhashableType(key);
+      if (type !== undefined) throw new PickleFault(`a key of type ${type}`, "a hashable value", type);
+      return key;
     }
-    for (let k = 0; k < items.length; k++) target.push(items[k]);
+    default:
+      return key;
   }
+}
 
-  #addItems(target: unknown, items: readonly unknown[]): void {
-    if (!(target instanceof Set)) {
-      this.#handlers.extend(target, items);
-      return;
-    }
-    for (const item of items) target.add(this.#hashable(item));
-  }
+/** A Python string literal without its quotes, its escapes resolved. */
+function unquote(line: Uint8Array): Uint8Array {
+  let end = line.length;
+  while (end > 0 && isSpace(line[end - 1] as number)) end--;
+  const quote = line[0];
+  const quoted = end >= 2 && (quote === 0x22 || quote === 0x27) && line[end - 1] === quote;
+  const raw = quoted ? unescapeBytes(line.subarray(1, end - 1)) : undefined;
+  if (raw === undefined) throw new PickleFault("the text is not a quoted string", "a quoted string");
+  return raw;
+}
 
-  /** A key of a dict or item of a set: lists, dicts and sets are none, as in Python. */
-  #hashable(key: unknown): unknown {
-    if (typeof key !== "object" || key === null || key instanceof Tuple || key instanceof FrozenSet) return key;
-    const kind =
-      key instanceof OrderedDict
-        ? "an OrderedDict"
-        : key instanceof Map
-          ? "a dict"
-          : Array.isArray(key)
-            ? "a list"
-            : key instanceof Set
-              ? "a set"
-              : undefined;
-    if (kind !== undefined) throw this.#reader.fault(`${kind} cannot be a key`);
-    return key;
-  }
+function isSpace(code: number): boolean {
+  return code === 0x20 || (code >= 0x09 && code <= 0x0d);
+}
 
-  #index(text: string): number {
-    if (!/^\d{1,15}$/.test(text.trim())) throw this.#reader.fault(`"${text.slice(0, 40)}" is not a memo index`);
-    return Number(text);
+function integerOf(text: string): number | bigint {
+  if (text.length > MAX_DECIMAL_DIGITS) {
+    throw new PickleFault(
+      `an integer of ${text.length} digits`,
+      MAX_DECIMAL_DIGITS,
+      text.length,
+      `integers of more than ${MAX_DECIMAL_DIGITS} digits`,
+    );
   }
+  const value = parseInteger(text);
+  if (value === undefined) throw new PickleFault("not an integer", "an integer", shown(text));
+  return value;
+}
 
-  #decimal(text: string): number | bigint {
-    const trimmed = text.trim();
-    if (!/^[+-]?\d+$/.test(trimmed)) throw this.#reader.fault(`"${text.slice(0, 40)}" is not an integer`);
-    if (trimmed.length > MAX_DECIMAL_DIGITS) {
-      throw this.#reader.fault(`an integer of ${trimmed.length} digits; Python reads ${MAX_DECIMAL_DIGITS}`);
-    }
-    return narrowInteger(BigInt(trimmed.replace(/^\+/, "")));
-  }
+function memoIndex(text: string): number {
+  if (!/^[0-9]{1,15}$/.test(text.trim())) throw new PickleFault("not a memo index", "a number", shown(text));
+  return Number(text);
+}
 
-  #float(text: string): number {
-    const trimmed = text.trim().toLowerCase();
-    const special = /^([+-]?)(inf|infinity|nan)$/.exec(trimmed);
-    if (special !== null) {
-      if (special[2] === "nan") return Number.NaN;
-      return special[1] === "-" ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY;
-    }
-    if (!/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/.test(trimmed)) {
-      throw this.#reader.fault(`"${text.slice(0, 40)}" is not a float`);
-    }
-    return Number(trimmed);
-  }
-
-  #signedLength(reader: PickleReader): number {
-    const length = reader.int32();
-    if (length < 0) throw reader.fault(`a negative length, ${length}`, { found: length });
-    return length;
-  }
+/** The start of a text, for messages. */
+function shown(text: string): string {
+  return JSON.stringify(text.slice(0, 40));
 }

@@ -1,9 +1,10 @@
 /**
  * Python values that JavaScript has no type for. The others: dict is `Map`, list is `Array`, set is `Set`, bytes is
- * `Uint8Array`, None is `null`, int is `number` or, beyond the safe integers, `bigint`.
+ * `Uint8Array`, None is `null`, float is `number`, int is `number` or, beyond the safe integers, `bigint`.
  *
- * Keys of a dict compare as JavaScript compares them: 1 and 1.0 are one key as in Python, but True is another, and tuples
- * are compared by identity.
+ * Keys of a dict and items of a set compare as JavaScript compares them, with one thing done as Python does it: of 1 and
+ * True, or 0 and False, the first that came is the key. What differs from Python: tuples, frozensets, bytes and complex
+ * numbers are compared by identity, an int beyond the safe integers is never equal to a float, and -0.0 as a key is 0.
  *
  * @module
  */
@@ -19,19 +20,36 @@ export class Tuple<Item = unknown> extends Array<Item> {
 /** A `torch.Size`: a tuple of integers. */
 export class Size extends Tuple<number> {}
 
-/** Makes a frozen tuple of items. */
-export function tupleOf<Item>(items: readonly Item[]): Tuple<Item> {
-  return freezeInto(new Tuple<Item>(), items);
+/** Python has one empty tuple, too. */
+const EMPTY_TUPLE: Tuple<never> = Object.freeze(new Tuple<never>()) as Tuple<never>;
+
+/** Makes a frozen tuple of the items `[start, end)`, by default all. */
+export function tupleOf<Item>(items: readonly Item[], start = 0, end: number = items.length): Tuple<Item> {
+  const length = end - start;
+  if (length === 0) return EMPTY_TUPLE;
+  const tuple = new Tuple<Item>(length);
+  for (let k = 0; k < length; k++) tuple[k] = items[start + k] as Item;
+  return Object.freeze(tuple) as Tuple<Item>;
 }
 
 /** Makes a frozen `torch.Size`. */
 export function sizeOf(items: readonly number[]): Size {
-  return freezeInto(new Size(), items);
+  const size = new Size(items.length);
+  for (let k = 0; k < items.length; k++) size[k] = items[k] as number;
+  return Object.freeze(size) as Size;
 }
 
-function freezeInto<Kind extends unknown[]>(target: Kind, items: readonly unknown[]): Kind {
-  for (let k = 0; k < items.length; k++) target.push(items[k]);
-  return Object.freeze(target) as Kind;
+/**
+ * Whether Python would refuse a value as a key of a dict or an item of a set; the name of its type if so. A tuple that
+ * holds such a value is let through.
+ */
+export function unhashableType(value: unknown): string | undefined {
+  if (typeof value !== "object" || value === null) return undefined;
+  if (Array.isArray(value)) return value instanceof Tuple ? undefined : "list";
+  if (value instanceof OrderedDict) return "OrderedDict";
+  if (value instanceof Map) return "dict";
+  if (value instanceof Set) return value instanceof FrozenSet ? undefined : "set";
+  return value instanceof ByteArray ? "bytearray" : undefined;
 }
 
 /** A `collections.OrderedDict`. State dicts are of this type and keep `_metadata` as an attribute. */

@@ -3,13 +3,13 @@
  * blocking reads. It gives what many worker threads would (several cores copying out of the page cache at once) without
  * their start (100 ms for 16) and their heaps (9 MiB each): see docs/performance.md.
  *
- * glibc serves the requests of one file descriptor in order, on one thread at a time, so a file is opened once a queue.
+ * glibc serves the requests of one file descriptor in order, on one thread at a time, so there is a descriptor for each queue.
  *
  * Layout of `struct aiocb` and `struct aioinit`: glibc, rt/aio.h and bits/types/sigevent_t.h, 64-bit.
  *
  * @module
  */
-import { closeSync, openSync } from "node:fs";
+import { closeSync } from "node:fs";
 import { getSystemErrorName } from "node:util";
 import { SourceError } from "../errors.js";
 import { nativeCallsAvailable, openLibrary, viewMemory } from "./native.js";
@@ -37,6 +37,7 @@ interface AioCalls {
   readonly error: NativeFunction;
   readonly result: NativeFunction;
   readonly suspend: NativeFunction;
+  readonly dup: NativeFunction;
 }
 
 let callsCache: AioCalls | null | undefined;
@@ -53,6 +54,7 @@ function aio(): AioCalls | undefined {
     error: library.bind("aio_error64", "int32", ["uint64"]),
     result: library.bind("aio_return64", "int64", ["uint64"]),
     suspend: library.bind("aio_suspend64", "int32", ["uint64", "int32", "uint64"]),
+    dup: library.bind("dup", "int32", ["int32"]),
   };
   // struct aioinit: threads, expected simultaneous requests, …, idle time as the seventh int.
   const settings = new Int32Array(16);
@@ -88,18 +90,20 @@ function takeBlocks(): ControlBlocks | undefined {
   };
 }
 
-/** Opens `queues` further descriptors of an open file and serves reads from them; `undefined` where that cannot be. */
+/** Makes `queues` further descriptors of an open file and serves reads from them; `undefined` where that cannot be. */
 export function openBackgroundReads(path: string, fd: number, queues: number): BackgroundReads | undefined {
   const calls = aio();
   if (calls === undefined) return undefined;
   const blocks = takeBlocks();
   if (blocks === undefined) return undefined;
   const fds: number[] = [];
-  try {
-    // Through /proc the very file that is open, whatever its path names by now.
-    for (let k = 0; k < queues; k++) fds.push(openSync(`/proc/self/fd/${fd}`, "r"));
-  } catch {
-    for (const opened of fds) closeSync(opened);
+  for (let k = 0; k < queues; k++) {
+    const copy = calls.dup(fd);
+    if (copy < 0) break;
+    fds.push(copy);
+  }
+  // Out of descriptors: fewer queues are slower, and none are none.
+  if (fds.length === 0) {
     spareBlocks.push(blocks);
     return undefined;
   }

@@ -7,7 +7,7 @@ import { openLocalFile } from "#platform";
 import type { LocalFile } from "../platform/platform.js";
 import type { ByteSource } from "./source.js";
 
-/** Bytes fetched at once when a small read asks for fewer: directories and headers lie close together. */
+/** Bytes fetched at once at the start and the end of a file, where directories and pickles are read piece by piece. */
 const WINDOW = 64 * 1024;
 
 /** A file on a local or mounted file system. */
@@ -30,10 +30,10 @@ export class FileSource implements ByteSource {
   }
 
   read(start: number, end: number): Uint8Array {
-    if (end - start > WINDOW / 2) return this.file.read(start, end);
     if (start < this.#windowStart || end > this.#windowStart + this.#window.length) {
-      // The window ends at the file's end when the read is in its last part, where a directory is read backwards.
-      const from = Math.max(0, Math.min(start, this.size - WINDOW));
+      const tail = Math.max(0, this.size - WINDOW);
+      const from = end <= WINDOW ? 0 : start >= tail ? tail : undefined;
+      if (from === undefined) return this.file.read(start, end);
       this.#window = this.file.read(from, Math.min(this.size, from + WINDOW));
       this.#windowStart = from;
     }

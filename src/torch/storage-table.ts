@@ -40,6 +40,9 @@ export class StorageView {
 /** The storages of one checkpoint. */
 export class StorageTable {
   readonly #file: string;
+  readonly #storages: Storage[] = [];
+  /** Storages by key, for keys that are numbers not far from the count of storages, as PyTorch's zip files have them. */
+  readonly #byNumber: (Storage | undefined)[] = [];
   readonly #byKey = new Map<string, Storage>();
   /** Checks a storage against the file when it is first named, and again nothing. */
   readonly #check: (storage: Storage) => void;
@@ -53,17 +56,21 @@ export class StorageTable {
   }
 
   /** The storages in order of first mention. */
-  get storages(): Iterable<Storage> {
-    return this.#byKey.values();
-  }
-
-  get size(): number {
-    return this.#byKey.size;
+  get storages(): readonly Storage[] {
+    return this.#storages;
   }
 
   /** The storage of a key. */
   find(key: string): Storage | undefined {
-    return this.#byKey.get(key);
+    const number = smallNumber(key);
+    return (number < this.#byNumber.length ? this.#byNumber[number] : undefined) ?? this.#byKey.get(key);
+  }
+
+  #add(storage: Storage): void {
+    const number = smallNumber(storage.key);
+    if (number - this.#byNumber.length < MAX_NUMBER_GAP) this.#byNumber[number] = storage;
+    else this.#byKey.set(storage.key, storage);
+    this.#storages.push(storage);
   }
 
   /** The storage that a persistent id names, or a part of one. @throws FormatError */
@@ -94,7 +101,7 @@ export class StorageTable {
       throw this.#fault(`storage "${key}" has ${String(numel)} elements; expected an integer of 0 or more`);
     }
     const nbytes = numel * itemsize;
-    const known = this.#byKey.get(key);
+    const known = this.find(key);
     if (known !== undefined) {
       if (known.nbytes !== nbytes) {
         throw this.#fault(`storage "${key}" is named with ${known.nbytes} bytes and with ${nbytes}`, known.nbytes, nbytes);
@@ -103,13 +110,28 @@ export class StorageTable {
     }
     const storage = new Storage({ key, dtype: storageClass.dtype, nbytes, location });
     this.#check(storage);
-    this.#byKey.set(key, storage);
+    this.#add(storage);
     return storage;
   }
 
   #fault(what: string, expected?: number, found?: number): FormatError {
     return new FormatError(`Cannot load "${this.#file}": ${what}`, { file: this.#file, expected, found });
   }
+}
+
+/** How far a key may be ahead of the keys before it and still be kept in an array. */
+const MAX_NUMBER_GAP = 256;
+
+/** The number that a key of up to nine digits is, or infinity. */
+function smallNumber(key: string): number {
+  if (key.length === 0 || key.length > 9 || (key.length > 1 && key.charCodeAt(0) === 0x30)) return Number.POSITIVE_INFINITY;
+  let value = 0;
+  for (let k = 0; k < key.length; k++) {
+    const digit = key.charCodeAt(k) - 0x30;
+    if (digit < 0 || digit > 9) return Number.POSITIVE_INFINITY;
+    value = value * 10 + digit;
+  }
+  return value;
 }
 
 function isCount(value: unknown): value is number {

@@ -150,6 +150,13 @@ function isSorted(located: readonly LocatedStorage[]): boolean {
   return true;
 }
 
+let fillCuda: Promise<typeof import("./fill-cuda.js")> | undefined;
+
+function importFillCuda(): Promise<typeof import("./fill-cuda.js")> {
+  fillCuda ??= import("./fill-cuda.js");
+  return fillCuda;
+}
+
 async function fillGroups(
   source: ByteSource,
   inHost: readonly Group[],
@@ -159,7 +166,7 @@ async function fillGroups(
 ): Promise<void> {
   fill.signal?.throwIfAborted();
   // Device memory is had before anything is read, so that a lack of it is known at once.
-  const cuda = onDevices.length === 0 ? undefined : await import("./fill-cuda.js");
+  const cuda = onDevices.length === 0 ? undefined : await importFillCuda();
   const devices = await cuda?.placeOnCuda(onDevices);
   options.onPlaced?.();
   for (const { destination, located } of inHost) {
@@ -191,7 +198,7 @@ async function fillHost(
 /** Puts bytes that were made in main memory where their storage goes. */
 async function fillMade(storage: Storage, destination: Device | DeviceMemory, bytes: Uint8Array): Promise<void> {
   if (isMemory(destination)) {
-    if (destination.bytes === undefined) await (await import("./fill-cuda.js")).writeCuda(destination, bytes);
+    if (destination.bytes === undefined) await (await importFillCuda()).writeCuda(destination, bytes);
     else destination.bytes.set(bytes);
     return;
   }

@@ -89,6 +89,12 @@ export class ZipDirectory {
     return storage === undefined ? this.#names.get(name) : this.#storages[storage];
   }
 
+  /** The record of a storage, `data/<key>`. */
+  findStorage(key: string): number | undefined {
+    const index = keyNumber(key);
+    return index === -1 ? this.#names.get(`data/${key}`) : this.#storages[index];
+  }
+
   /** The full name of a record. */
   name(index: number): string {
     const start = (this.#headers[index] as number) + CENTRAL_HEADER_SIZE;
@@ -331,9 +337,22 @@ function storageKeyIn(bytes: Uint8Array, start: number, end: number): number {
   return key;
 }
 
+/** A storage key that is kept as an index, or -1. */
+function keyNumber(key: string): number {
+  if (key.length === 0 || key.length > MAX_KEY_DIGITS || (key.length > 1 && key.charCodeAt(0) === 0x30)) return -1;
+  let value = 0;
+  for (let k = 0; k < key.length; k++) {
+    const digit = key.charCodeAt(k) - 0x30;
+    if (digit < 0 || digit > 9) return -1;
+    value = value * 10 + digit;
+  }
+  return value;
+}
+
 function storageKey(name: string): number | undefined {
-  const match = /^data\/(0|[1-9]\d{0,6})$/.exec(name);
-  return match === null ? undefined : Number(match[1]);
+  if (!name.startsWith("data/")) return undefined;
+  const key = keyNumber(name.slice(5));
+  return key === -1 ? undefined : key;
 }
 
 const utf8 = new TextDecoder();

@@ -66,7 +66,7 @@ export function decodeArchive(
           },
         };
       };
-      return { value, storages: [...resolver.storages], facts: { root: directory.root, ...facts }, locate };
+      return { value, storages: resolver.storages, facts: { root: directory.root, ...facts }, locate };
     });
   });
 }
@@ -132,7 +132,7 @@ function checkFacts({ file }: ZipDirectory, { version, byteorder }: Record<strin
 }
 
 function recordOf(directory: ZipDirectory, storage: Storage): number {
-  const index = directory.find(`data/${storage.key}`);
+  const index = directory.findStorage(storage.key);
   if (index === undefined) {
     const record = `${directory.root}/data/${storage.key}`;
     throw new FormatError(`Cannot load "${directory.file}": record "${record}" is missing: it holds a storage of ${storage.nbytes} bytes`, {
