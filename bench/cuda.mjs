@@ -1,9 +1,9 @@
 // npm run bench:cuda [FOLDER]: loads to CUDA beside PyTorch and safetensors, in turn, and checks the bytes on the device.
 import { statSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
-import { load } from "../dist/index.js";
 import { openCudaBackend } from "../dist/device/cuda/cuda-backend.js";
-import { stagingSlots, SLOT_BYTES } from "../dist/device/cuda/staging.js";
+import { SLOT_BYTES, stagingSlots } from "../dist/device/cuda/staging.js";
+import { load } from "../dist/index.js";
 import { attempt, child, inTurn, median, Peers, python, Report, split, wall } from "./lib.mjs";
 
 const folder = process.argv[2] ?? "/tmp/torchload-bench";
@@ -40,7 +40,8 @@ async function check(file) {
     const bytes = (await tensor.to("cpu")).contiguous().toTypedArray();
     const expected = host.get(name).contiguous().toTypedArray();
     const a = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-    if (!a.equals(Buffer.from(expected.buffer, expected.byteOffset, expected.byteLength))) throw new Error(`${file}: ${name} differs on the device`);
+    if (!a.equals(Buffer.from(expected.buffer, expected.byteOffset, expected.byteLength)))
+      throw new Error(`${file}: ${name} differs on the device`);
     compared += bytes.byteLength;
   }
   dispose(device);
@@ -56,7 +57,13 @@ function pinnedRate(nbytes) {
     const driver = context.use();
     const started = performance.now();
     for (let offset = 0; offset < nbytes; offset += SLOT_BYTES) {
-      driver.call("cuMemcpyHtoDAsync_v2", allocation.address + offset, slot.address, Math.min(SLOT_BYTES, nbytes - offset), context.stream);
+      driver.call(
+        "cuMemcpyHtoDAsync_v2",
+        allocation.address + offset,
+        slot.address,
+        Math.min(SLOT_BYTES, nbytes - offset),
+        context.stream,
+      );
     }
     driver.call("cuStreamSynchronize", context.stream);
     rates.push(nbytes / (performance.now() - started) / 1e6);
@@ -82,10 +89,15 @@ if (wants("small")) {
       100,
     );
     const middle = splits.sort((a, b) => a.fillMs - b.fillMs)[splits.length >> 1];
-    report.add("one 4 MB tensor, legacy -> CUDA, warm process", times, { "torch.load": 0.18, safetensors: 0.5 }, {
-      split: split(middle),
-      checked: `${await check(file)} bytes`,
-    });
+    report.add(
+      "one 4 MB tensor, legacy -> CUDA, warm process",
+      times,
+      { "torch.load": 0.18, safetensors: 0.5 },
+      {
+        split: split(middle),
+        checked: `${await check(file)} bytes`,
+      },
+    );
   });
 }
 
@@ -114,17 +126,23 @@ if (wants("big")) {
       Number(process.env.BENCH_ROUNDS ?? 5),
     );
     const link = pinnedRate(nbytes);
-    const rate = (ms) => `${(nbytes / ms / 1e6).toFixed(1)} GB/s, ${(nbytes / ms / 1e6 / link).toFixed(3)} of the pinned rate ${link.toFixed(1)}`;
+    const rate = (ms) =>
+      `${(nbytes / ms / 1e6).toFixed(1)} GB/s, ${(nbytes / ms / 1e6 / link).toFixed(3)} of the pinned rate ${link.toFixed(1)}`;
     const best = (kind) => split(splits[kind].sort((a, b) => a[0] - b[0])[0][1]);
-    report.add("2.2 GB of bf16 in 147 tensors, zip -> CUDA", times, { "torch.load": 0.03, "torch.load(mmap=True)": 0.12, safetensors: 0.12 }, {
-      rate: rate(median(times.torchload)),
-      "best rate": rate(Math.min(...times.torchload)),
-      "split of the best": best("zip"),
-      "legacy / torch.load legacy": (median(times["torchload, legacy"]) / median(times["torch.load, legacy"])).toFixed(4) + ", goal 0.02",
-      "legacy / zip": (median(times["torchload, legacy"]) / median(times.torchload)).toFixed(3) + ", goal 1.05",
-      "split of the best legacy": best("legacy"),
-      checked: `${await check(zip)} bytes of zip, ${await check(legacy)} of legacy`,
-    });
+    report.add(
+      "2.2 GB of bf16 in 147 tensors, zip -> CUDA",
+      times,
+      { "torch.load": 0.03, "torch.load(mmap=True)": 0.12, safetensors: 0.12 },
+      {
+        rate: rate(median(times.torchload)),
+        "best rate": rate(Math.min(...times.torchload)),
+        "split of the best": best("zip"),
+        "legacy / torch.load legacy": `${(median(times["torchload, legacy"]) / median(times["torch.load, legacy"])).toFixed(4)}, goal 0.02`,
+        "legacy / zip": `${(median(times["torchload, legacy"]) / median(times.torchload)).toFixed(3)}, goal 1.05`,
+        "split of the best legacy": best("legacy"),
+        checked: `${await check(zip)} bytes of zip, ${await check(legacy)} of legacy`,
+      },
+    );
   });
 }
 
@@ -145,10 +163,15 @@ if (wants("process")) {
     const script = `import torch\nt = torch.load("${at("big.zip.pt")}", map_location="cuda", weights_only=True)\ntorch.cuda.synchronize()`;
     const theirs = [0, 1, 2].map(() => wall(python, ["-c", script]).ms);
     const mine = [0, 1, 2].map(() => child("process", at("big.zip.pt"), "cuda:0"));
-    report.add("whole process, 2.2 GB", { torchload: mine.map((m) => m.wallMs), "python torch.load": theirs }, { "python torch.load": 0.15 }, {
-      split: split(mine[1].report),
-      "since start of node": mine.map((m) => m.sinceStart.toFixed(0)).join(" "),
-    });
+    report.add(
+      "whole process, 2.2 GB",
+      { torchload: mine.map((m) => m.wallMs), "python torch.load": theirs },
+      { "python torch.load": 0.15 },
+      {
+        split: split(mine[1].report),
+        "since start of node": mine.map((m) => m.sinceStart.toFixed(0)).join(" "),
+      },
+    );
   });
 }
 
@@ -162,25 +185,41 @@ if (wants("many")) {
     const shown = split(last);
     const legacy = [await ours(at("many.legacy.pt")), await ours(at("many.legacy.pt"))];
     const legacySplit = split(last);
-    report.add("100,000 tensors of 8 KiB, zip -> CUDA", times, { "torch.load": 0.03 }, {
-      split: shown,
-      "legacy, ms": legacy.map((ms) => ms.toFixed(0)).join(" "),
-      "split of legacy": legacySplit,
-      checked: `${await check(zip)} bytes of zip, ${await check(at("many.legacy.pt"))} of legacy`,
-    });
+    report.add(
+      "100,000 tensors of 8 KiB, zip -> CUDA",
+      times,
+      { "torch.load": 0.03 },
+      {
+        split: shown,
+        "legacy, ms": legacy.map((ms) => ms.toFixed(0)).join(" "),
+        "split of legacy": legacySplit,
+        checked: `${await check(zip)} bytes of zip, ${await check(at("many.legacy.pt"))} of legacy`,
+      },
+    );
   });
   await attempt("open", async () => {
-    const theirs = [0].map(() => wall(python, ["-c", `import torch, time\nt = time.time()\ntorch.load("${at("many.zip.pt")}", weights_only=True)\nprint((time.time() - t) * 1000)`]));
+    const theirs = [0].map(() =>
+      wall(python, [
+        "-c",
+        `import torch, time\nt = time.time()\ntorch.load("${at("many.zip.pt")}", weights_only=True)\nprint((time.time() - t) * 1000)`,
+      ]),
+    );
     const mine = [0, 1, 2].map(() => child("open", at("many.zip.pt")));
-    report.add("open of 100,000 small tensors, new process", { torchload: mine.map((m) => m.ms), "torch.load": theirs.map((t) => Number(t.line)) }, { "torch.load": 0.03 }, {
-      "whole process": mine.map((m) => m.wallMs.toFixed(0)).join(" "),
-    });
+    report.add(
+      "open of 100,000 small tensors, new process",
+      { torchload: mine.map((m) => m.ms), "torch.load": theirs.map((t) => Number(t.line)) },
+      { "torch.load": 0.03 },
+      {
+        "whole process": mine.map((m) => m.wallMs.toFixed(0)).join(" "),
+      },
+    );
   });
 }
 
 if (wants("memory")) {
   await attempt("memory", async () => {
-    for (const name of ["big.zip.pt", "big.legacy.pt", "huge.zip.pt"]) report.note(`host memory added, ${name}`, child("memory", at(name), "cuda:0"));
+    for (const name of ["big.zip.pt", "big.legacy.pt", "huge.zip.pt"])
+      report.note(`host memory added, ${name}`, child("memory", at(name), "cuda:0"));
   });
 }
 
@@ -199,7 +238,12 @@ if (wants("cpu")) {
       },
       15,
     );
-    report.add("2.2 GB -> CPU tensors (views of the mapped file)", times, { "safetensors load_file": 0.5 }, { split: split(last) });
+    report.add(
+      "2.2 GB -> CPU tensors (views of the mapped file)",
+      times,
+      { "safetensors load_file": 0.5 },
+      { split: split(last) },
+    );
   });
 }
 

@@ -66,15 +66,21 @@ export class Report {
     for (const [name, values] of Object.entries(times)) {
       const goal = goals[name] === undefined ? "" : `, goal ${goals[name]}`;
       const ratio = name === "torchload" ? "" : `   ratio ${(ours / median(values)).toFixed(4)}${goal}`;
-      console.log(`  ${name.padEnd(24)} median ${median(values).toFixed(2).padStart(9)} ms   min ${Math.min(...values).toFixed(2).padStart(9)}${ratio}`);
+      console.log(
+        `  ${name.padEnd(24)} median ${median(values).toFixed(2).padStart(9)} ms   min ${Math.min(...values)
+          .toFixed(2)
+          .padStart(9)}${ratio}`,
+      );
     }
-    for (const [name, value] of Object.entries(notes)) console.log(`  ${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`);
+    for (const [name, value] of Object.entries(notes))
+      console.log(`  ${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`);
     this.rows.push({ work, times, goals, notes });
   }
 
   note(work, values) {
     console.log(`\n${work}`);
-    for (const [name, value] of Object.entries(values)) console.log(`  ${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`);
+    for (const [name, value] of Object.entries(values))
+      console.log(`  ${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`);
     this.rows.push({ work, values });
   }
 }

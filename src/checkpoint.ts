@@ -152,11 +152,7 @@ export class Checkpoint {
   async #loadAll({ mapLocation, ...choices }: CheckpointLoadOptions): Promise<unknown> {
     const decide = decisionOf(mapLocation, this.file);
     // Decoded anew: the pickle gives the objects their identities and cycles, which no copy of them would.
-    const contents = await this.#format.decode(
-      this.#source,
-      resolverFor(this.file, this.#rules),
-      this.#decodeOptions,
-    );
+    const contents = await this.#format.decode(this.#source, resolverFor(this.file, this.#rules), this.#decodeOptions);
     await transfer(this.#source, contents, contents.storages, { ...choices, mmap: choices.mmap ?? true, decide });
     return contents.value;
   }

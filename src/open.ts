@@ -44,19 +44,22 @@ export function sourceOf(input: Input): ByteSource {
   if (input instanceof Uint8Array) return memorySource(input);
   if (input instanceof ArrayBuffer) return memorySource(new Uint8Array(input));
   if (typeof Blob !== "undefined" && input instanceof Blob) return blobSource(input);
-  if (typeof input === "object" && input !== null && typeof (input as ByteSource).read === "function") return input as ByteSource;
+  if (typeof input === "object" && input !== null && typeof (input as ByteSource).read === "function")
+    return input as ByteSource;
   throw new TypeError(`Cannot open ${String(input)}; expected a path, a URL, a Blob, bytes or a ByteSource`);
 }
 
 function checkPath(path: string): string {
-  if (/^[a-z][a-z0-9+.-]+:\/\//i.test(path)) throw new TypeError(`Cannot open "${path}": only paths and file: URLs are read`);
+  if (/^[a-z][a-z0-9+.-]+:\/\//i.test(path))
+    throw new TypeError(`Cannot open "${path}": only paths and file: URLs are read`);
   return path;
 }
 
 /** Checks options and gives what they stand for. @throws TypeError */
 export function decodeRules(options: OpenOptions): { rules: GlobalRules; decodeOptions: DecodeOptions } {
   const { weightsOnly = true, safeGlobals, endianness = "little", offset } = options;
-  if (typeof weightsOnly !== "boolean") throw new TypeError(`weightsOnly is ${String(weightsOnly)}; expected true or false`);
+  if (typeof weightsOnly !== "boolean")
+    throw new TypeError(`weightsOnly is ${String(weightsOnly)}; expected true or false`);
   if (endianness !== "little" && endianness !== "big") {
     throw new TypeError(`endianness is ${String(endianness)}; expected "little" or "big"`);
   }

@@ -37,7 +37,9 @@ export function summaryText(summary: Summary, all: boolean): string[] {
     "",
   ];
   const shown = all ? summary.tensors : edges(summary.tensors);
-  const rows = shown.map((entry) => (entry === undefined ? omittedRow(summary.tensors.length - LISTED) : tensorRow(entry)));
+  const rows = shown.map((entry) =>
+    entry === undefined ? omittedRow(summary.tensors.length - LISTED) : tensorRow(entry),
+  );
   if (rows.length > 0) {
     const [header, ...body] = tableText([["tensor", "dtype", "shape", "size", "device", ""], ...rows], [3]);
     lines.push(dim(header as string), ...body, "");
@@ -46,10 +48,13 @@ export function summaryText(summary: Summary, all: boolean): string[] {
   if (values.length > 0) {
     lines.push(dim("other values"));
     lines.push(...tableText(values.map(({ name, value }) => [printable(name) || "(the value)", printable(value)])));
-    if (values.length < summary.values.length) lines.push(dim(`… ${summary.values.length - values.length} more (--all)`));
+    if (values.length < summary.values.length)
+      lines.push(dim(`… ${summary.values.length - values.length} more (--all)`));
     lines.push("");
   }
-  const dtypes = Object.entries(summary.dtypes).map(([name, { tensors, nbytes }]) => `${name} ${tensors} (${bytesText(nbytes)})`);
+  const dtypes = Object.entries(summary.dtypes).map(
+    ([name, { tensors, nbytes }]) => `${name} ${tensors} (${bytesText(nbytes)})`,
+  );
   lines.push(
     `${bold(`${summary.tensors.length} tensors`)}, ${summary.numel.toLocaleString("en")} elements: ${dtypes.join(", ") || "none"}`,
     `${summary.storages.count} storages, ${bytesText(summary.storages.nbytes)}; saved on ${locationsText(summary)}`,
@@ -60,7 +65,9 @@ export function summaryText(summary: Summary, all: boolean): string[] {
 function locationsText({ locations }: Summary): string {
   const entries = Object.entries(locations);
   if (entries.length === 0) return "no device";
-  return entries.map(([name, count]) => (entries.length === 1 ? printable(name) : `${printable(name)} (${count})`)).join(", ");
+  return entries
+    .map(([name, count]) => (entries.length === 1 ? printable(name) : `${printable(name)} (${count})`))
+    .join(", ");
 }
 
 /** The first and the last of a long list, with `undefined` for what is between. */

@@ -8,7 +8,7 @@ import { parseDevice } from "../device/device.js";
 import { isTorchloadError } from "../errors.js";
 import { type LoadOptions, type LoadReport, load } from "../load.js";
 import { namedTensors } from "../torch/named-tensors.js";
-import { bytesText, painter, ProgressBar, printable, rateText, tableText, timeText } from "./terminal.js";
+import { bytesText, ProgressBar, painter, printable, rateText, tableText, timeText } from "./terminal.js";
 
 /** Options of the command. */
 export interface LoadCommandOptions extends Omit<LoadOptions, "mapLocation"> {
@@ -53,10 +53,30 @@ async function bestDevice(): Promise<string> {
   }
 }
 
-function print(file: string, device: string, report: LoadReport, totalMs: number, tensors: number, json: boolean): void {
+function print(
+  file: string,
+  device: string,
+  report: LoadReport,
+  totalMs: number,
+  tensors: number,
+  json: boolean,
+): void {
   const { openMs, decodeMs, placeMs, fillMs, nbytes, storages, format } = report;
   if (json) {
-    const result = { file, device, format, tensors, storages, nbytes, openMs, decodeMs, placeMs, fillMs, totalMs, gigabytesPerSecond: nbytes / totalMs / 1e6 };
+    const result = {
+      file,
+      device,
+      format,
+      tensors,
+      storages,
+      nbytes,
+      openMs,
+      decodeMs,
+      placeMs,
+      fillMs,
+      totalMs,
+      gigabytesPerSecond: nbytes / totalMs / 1e6,
+    };
     process.stdout.write(`${JSON.stringify(result)}\n`);
     return;
   }
@@ -71,7 +91,10 @@ function print(file: string, device: string, report: LoadReport, totalMs: number
     ["total", timeText(totalMs), ""],
   ];
   process.stdout.write(
-    `${green("loaded")} ${bold(printable(file))} to ${bold(device)}: ${tensors} tensors, ${storages} storages, ${bytesText(nbytes)}\n${tableText(rows, [1])
+    `${green("loaded")} ${bold(printable(file))} to ${bold(device)}: ${tensors} tensors, ${storages} storages, ${bytesText(nbytes)}\n${tableText(
+      rows,
+      [1],
+    )
       .map((line) => `  ${line}`)
       .join("\n")}\n`,
   );

@@ -15,7 +15,9 @@ export function wantsColor(stream: NodeJS.WriteStream): boolean {
 const CODES = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33, cyan: 36 } as const;
 
 /** Functions that colour a text for standard output, or leave it as it is. */
-export function painter(stream: NodeJS.WriteStream = process.stdout): Record<keyof typeof CODES, (text: string) => string> {
+export function painter(
+  stream: NodeJS.WriteStream = process.stdout,
+): Record<keyof typeof CODES, (text: string) => string> {
   const color = wantsColor(stream);
   const paint =
     (code: number) =>

@@ -10,11 +10,11 @@
  * @module
  */
 import { FormatError } from "../errors.js";
-import { unpickle } from "../pickle/unpickler.js";
 import type { PickleHandlers } from "../pickle/handlers.js";
 import { END_OF_STREAM } from "../pickle/reader.js";
+import { unpickle } from "../pickle/unpickler.js";
+import { andThen } from "../source/and-then.js";
 import type { ByteSource } from "../source/source.js";
-import { then } from "../source/then.js";
 import type { Storage } from "../tensor/storage.js";
 import type { ContainerFormat, Contents, OpenResolver, Resolver } from "./container.js";
 
@@ -22,7 +22,9 @@ const MAGIC = 0x1950a86a20f9469cfc6cn;
 const PROTOCOL_VERSION = 1001;
 
 /** The magic number as every protocol from 2 on writes it: LONG1 of ten bytes, behind PROTO and its version. */
-export const LEGACY_MAGIC: readonly number[] = [0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, 0x2e];
+export const LEGACY_MAGIC: readonly number[] = [
+  0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, 0x2e,
+];
 
 /** The number of elements in front of a storage's bytes, in bytes. */
 const NUMEL_SIZE = 8;
@@ -61,7 +63,7 @@ const PLAIN: PickleHandlers = (() => {
 function decodeLegacy(source: ByteSource, start: number, open: OpenResolver): Contents | Promise<Contents> {
   const attempt = (nbytes: number): Contents | Promise<Contents> => {
     const end = Math.min(source.size, start + nbytes);
-    return then(source.read(start, end), (bytes) => {
+    return andThen(source.read(start, end), (bytes) => {
       try {
         return decodePickles(source, start, bytes, open);
       } catch (error) {
@@ -87,11 +89,14 @@ function decodePickles(source: ByteSource, start: number, bytes: Uint8Array, ope
   }
   const protocol = next("protocol version", PLAIN);
   if (protocol !== PROTOCOL_VERSION) {
-    throw new FormatError(`Cannot load "${file}": its protocol version is ${String(protocol)}; expected ${PROTOCOL_VERSION}`, {
-      file,
-      expected: PROTOCOL_VERSION,
-      found: String(protocol),
-    });
+    throw new FormatError(
+      `Cannot load "${file}": its protocol version is ${String(protocol)}; expected ${PROTOCOL_VERSION}`,
+      {
+        file,
+        expected: PROTOCOL_VERSION,
+        found: String(protocol),
+      },
+    );
   }
   const systemInfo = next("system info", PLAIN);
   const resolver = open((storage) => checkFits(source, storage));
@@ -101,10 +106,13 @@ function decodePickles(source: ByteSource, start: number, bytes: Uint8Array, ope
   const { storages } = resolver;
   for (const storage of storages) {
     if (!places.has(storage) && storage.nbytes > 0) {
-      throw new FormatError(`Cannot load "${file}": storage "${storage.key}" of ${storage.nbytes} bytes is not in the list of storages`, {
-        file,
-        record: storage.key,
-      });
+      throw new FormatError(
+        `Cannot load "${file}": storage "${storage.key}" of ${storage.nbytes} bytes is not in the list of storages`,
+        {
+          file,
+          record: storage.key,
+        },
+      );
     }
   }
   return {
@@ -115,7 +123,7 @@ function decodePickles(source: ByteSource, start: number, bytes: Uint8Array, ope
       const place = places.get(storage);
       // Empty storages need no place.
       if (place === undefined) return { kind: "range", start: start + at };
-      return then(source.read(place - NUMEL_SIZE, place), (header) => {
+      return andThen(source.read(place - NUMEL_SIZE, place), (header) => {
         checkNumel(file, storage, header);
         return { kind: "range" as const, start: place };
       });
@@ -143,7 +151,8 @@ function checkFits(source: ByteSource, storage: Storage): void {
 /** Where the bytes of each storage start: they follow each other in the order of the list of keys. */
 function placeStorages(source: ByteSource, dataStart: number, keys: unknown, resolver: Resolver): Map<Storage, number> {
   const file = source.name;
-  if (!Array.isArray(keys)) throw new FormatError(`Cannot load "${file}": the list of storages is not a list`, { file });
+  if (!Array.isArray(keys))
+    throw new FormatError(`Cannot load "${file}": the list of storages is not a list`, { file });
   const places = new Map<Storage, number>();
   let at = dataStart;
   for (const key of keys) {
@@ -151,7 +160,10 @@ function placeStorages(source: ByteSource, dataStart: number, keys: unknown, res
     const storage = resolver.find(text);
     if (storage === undefined || places.has(storage)) {
       const what = storage === undefined ? "that no tensor uses" : "twice";
-      throw new FormatError(`Cannot load "${file}": the list of storages names "${text}" ${what}`, { file, record: text });
+      throw new FormatError(`Cannot load "${file}": the list of storages names "${text}" ${what}`, {
+        file,
+        record: text,
+      });
     }
     at += NUMEL_SIZE;
     places.set(storage, at);
@@ -182,10 +194,13 @@ function checkNumel(file: string, storage: Storage, header: Uint8Array): void {
   const found = new DataView(header.buffer, header.byteOffset, header.byteLength).getBigInt64(0, true);
   const expected = BigInt(storage.nbytes / (storage.dtype?.itemsize ?? 1));
   if (found === expected) return;
-  throw new FormatError(`Cannot load "${file}": storage "${storage.key}" says that it has ${found} elements; its tensors need ${expected}`, {
-    file,
-    record: storage.key,
-    expected: Number(expected),
-    found: Number(found),
-  });
+  throw new FormatError(
+    `Cannot load "${file}": storage "${storage.key}" says that it has ${found} elements; its tensors need ${expected}`,
+    {
+      file,
+      record: storage.key,
+      expected: Number(expected),
+      found: Number(found),
+    },
+  );
 }

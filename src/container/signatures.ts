@@ -44,7 +44,9 @@ function looksLikeText({ head }: Sample): boolean {
 
 function pointerSize(sample: Sample): string {
   const size = /^size (\d+)$/m.exec(leadingText(sample))?.[1];
-  return size === undefined ? "a Git LFS pointer, not the file itself" : `a Git LFS pointer for ${size} bytes, not the file itself`;
+  return size === undefined
+    ? "a Git LFS pointer, not the file itself"
+    : `a Git LFS pointer for ${size} bytes, not the file itself`;
 }
 
 /** safetensors: a length and a JSON object that long. */
@@ -68,14 +70,19 @@ function isOnnx({ head }: Sample): boolean {
   return head[0] === 0x08 && (head[1] as number) < 0x20 && [0x12, 0x3a, 0x42].includes(head[2] as number);
 }
 
-/** Whether bytes are the start of a legacy checkpoint: PROTO and a version, or protocol 0 or 1, and the magic number. */
+/** FRAME and its length, which protocols 4 and 5 put in front of a pickle's content, in bytes. */
+const FRAME_SIZE = 9;
+
+/** Whether bytes are the start of a legacy checkpoint: the magic number as a pickle of any protocol. */
 export function isLegacy({ head }: Sample): boolean {
-  if (head[0] === 0x80 && LEGACY_MAGIC.every((byte, k) => head[2 + k] === byte)) return true;
-  // Protocol 4 and 5 put a frame around each pickle that is long enough; this one is not.
-  return textAt(0, "L119547037146038801333356L\n.")({ head, size: head.length });
+  const text = "L119547037146038801333356L\n.";
+  if (textAt(0, text)({ head, size: head.length })) return true;
+  const start = head[2] === 0x95 ? 2 + FRAME_SIZE : 2;
+  return head[0] === 0x80 && LEGACY_MAGIC.every((byte, k) => head[start + k] === byte);
 }
 
-const isPickle = ({ head }: Sample): boolean => head[0] === 0x80 && (head[1] as number) >= 1 && (head[1] as number) <= 5;
+const isPickle = ({ head }: Sample): boolean =>
+  head[0] === 0x80 && (head[1] as number) >= 1 && (head[1] as number) <= 5;
 
 /** The formats that are recognised, each by its first bytes; the first row that matches counts. */
 export const SIGNATURES: readonly Signature[] = [
@@ -89,12 +96,22 @@ export const SIGNATURES: readonly Signature[] = [
     matches: (sample) => /^(<!doctype html|<html|<head|<body)/i.test(leadingText(sample)),
     advice: "the download gave a page in place of the file: check the address, or whether it asks for a login",
   },
-  { what: "an XML document", matches: (sample) => /^<(\?xml|[a-z]+[ >])/i.test(leadingText(sample)), advice: "check the address it was downloaded from" },
+  {
+    what: "an XML document",
+    matches: (sample) => /^<(\?xml|[a-z]+[ >])/i.test(leadingText(sample)),
+    advice: "check the address it was downloaded from",
+  },
   { what: "a safetensors file", matches: isSafetensors, advice: "this version reads PyTorch's own formats" },
-  { what: "a PyTorch archive of the preview releases of 2018 (PYTORCH1), which no release reads", matches: textAt(0, "PYTORCH1") },
+  {
+    what: "a PyTorch archive of the preview releases of 2018 (PYTORCH1), which no release reads",
+    matches: textAt(0, "PYTORCH1"),
+  },
   { what: "a PyTorch mobile model (flatbuffer)", matches: textAt(4, "PTMF") },
   { what: "a GGUF file", matches: textAt(0, "GGUF"), advice: "llama.cpp and its tools read it" },
-  { what: "a GGML file", matches: (sample) => ["lmgg", "fmgg", "tjgg", "algg"].some((magic) => textAt(0, magic)(sample)) },
+  {
+    what: "a GGML file",
+    matches: (sample) => ["lmgg", "fmgg", "tjgg", "algg"].some((magic) => textAt(0, magic)(sample)),
+  },
   { what: "an HDF5 file, as Keras writes", matches: bytesAt(0, 0x89, 0x48, 0x44, 0x46) },
   { what: "a TensorFlow Lite model", matches: textAt(4, "TFL3") },
   { what: "a NumPy array (.npy)", matches: bytesAt(0, 0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59) },
@@ -105,7 +122,13 @@ export const SIGNATURES: readonly Signature[] = [
   { what: "a 7z archive", matches: bytesAt(0, 0x37, 0x7a, 0xbc, 0xaf), advice: "unpack it first" },
   { what: "a RAR archive", matches: textAt(0, "Rar!"), advice: "unpack it first" },
   { what: "a PDF document", matches: textAt(0, "%PDF") },
-  { what: "a picture", matches: (sample) => [bytesAt(0, 0x89, 0x50, 0x4e, 0x47), bytesAt(0, 0xff, 0xd8, 0xff), textAt(0, "GIF8")].some((matches) => matches(sample)) },
+  {
+    what: "a picture",
+    matches: (sample) =>
+      [bytesAt(0, 0x89, 0x50, 0x4e, 0x47), bytesAt(0, 0xff, 0xd8, 0xff), textAt(0, "GIF8")].some((matches) =>
+        matches(sample),
+      ),
+  },
   { what: "a program (ELF)", matches: bytesAt(0, 0x7f, 0x45, 0x4c, 0x46) },
   {
     what: "a tar archive; PyTorch wrote such before 0.1.10, and models are shipped in others",
@@ -114,7 +137,10 @@ export const SIGNATURES: readonly Signature[] = [
   },
   { what: "a pickle, but not one that torch.save wrote", matches: isPickle },
   { what: "an ONNX model", matches: isOnnx, advice: "ONNX Runtime reads it" },
-  { what: "all zeros, as an interrupted download or a sparse copy leaves", matches: ({ head }) => head.length >= 16 && head.every((byte) => byte === 0) },
+  {
+    what: "all zeros, as an interrupted download or a sparse copy leaves",
+    matches: ({ head }) => head.length >= 16 && head.every((byte) => byte === 0),
+  },
   { what: "a JSON document", matches: (sample) => looksLikeText(sample) && /^[{[]/.test(leadingText(sample)) },
   { what: "a text file", matches: looksLikeText },
 ];

@@ -21,7 +21,8 @@ export interface DeviceBackend {
 
 const cpuBackend: DeviceBackend = {
   resolve(device) {
-    if ((device.index ?? 0) !== 0) throw new DeviceError(`There is one CPU device, not "${device}"`, { device: `${device}` });
+    if ((device.index ?? 0) !== 0)
+      throw new DeviceError(`There is one CPU device, not "${device}"`, { device: `${device}` });
     return CPU;
   },
   async copyFrom(origin, start, end) {

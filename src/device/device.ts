@@ -40,7 +40,8 @@ export function parseDevice(name: string): Device {
   if (name === "cpu") return CPU;
   if (name === "meta") return META;
   const match = /^([a-z_][a-z_0-9]*?)(?::(0|[1-9]\d{0,5}))?$/.exec(name);
-  if (match === null) throw new TypeError(`"${name}" is not a device; expected a form such as "cpu", "cuda" or "cuda:0"`);
+  if (match === null)
+    throw new TypeError(`"${name}" is not a device; expected a form such as "cpu", "cuda" or "cuda:0"`);
   return new Device(match[1] as string, match[2] === undefined ? undefined : Number(match[2]));
 }
 

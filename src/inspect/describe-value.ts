@@ -36,7 +36,8 @@ export function describeValue(value: unknown): ValueSummary[] {
       continue;
     }
     if (children.length === 0) summaries.push({ name, value: valueText(current) });
-    for (const [key, child] of others.reverse()) stack.push({ value: child, name: name === "" ? key : `${name}.${key}` });
+    for (const [key, child] of others.reverse())
+      stack.push({ value: child, name: name === "" ? key : `${name}.${key}` });
   }
   return summaries;
 }
@@ -63,7 +64,8 @@ function shortText(key: unknown, depth: number): string {
 function pythonText(value: unknown, depth: number): string {
   if (value === null || value === undefined) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
-  if (typeof value === "string") return JSON.stringify(value.length > 4 * MAX_TEXT ? value.slice(0, 4 * MAX_TEXT) : value);
+  if (typeof value === "string")
+    return JSON.stringify(value.length > 4 * MAX_TEXT ? value.slice(0, 4 * MAX_TEXT) : value);
   if (typeof value === "number" || typeof value === "bigint") return String(value);
   if (value instanceof Tensor || value instanceof Device) return String(value);
   if (value instanceof Storage) return `Storage(${value.nbytes} bytes)`;
@@ -83,7 +85,13 @@ function pythonText(value: unknown, depth: number): string {
   if (value instanceof Size) return `torch.Size([${value.join(", ")}])`;
   if (value instanceof Tuple) return listText(value, depth, "(", value.length === 1 ? ",)" : ")");
   if (Array.isArray(value)) return listText(value, depth, "[", "]");
-  if (value instanceof Set) return listText([...value], depth, value instanceof FrozenSet ? "frozenset({" : "{", value instanceof FrozenSet ? "})" : "}");
+  if (value instanceof Set)
+    return listText(
+      [...value],
+      depth,
+      value instanceof FrozenSet ? "frozenset({" : "{",
+      value instanceof FrozenSet ? "})" : "}",
+    );
   if (typeof value === "object" && "name" in value) return `torch.${String(value.name)}`;
   return String(value);
 }

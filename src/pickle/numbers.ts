@@ -45,9 +45,10 @@ export function integerOf(bytes: Uint8Array, start: number, count: number): numb
 
 /** Python's `int(text, 0)`: decimal, or with the prefix `0x`, `0o` or `0b`. `undefined` when it is not an integer. */
 export function parseInteger(text: string): number | bigint | undefined {
-  const parts = /^([+-]?)((?:0[xX](?:_?[0-9a-fA-F])+|0[oO](?:_?[0-7])+|0[bB](?:_?[01])+)|0(?:_?0)*|[1-9](?:_?[0-9])*)$/.exec(
-    text.trim(),
-  );
+  const parts =
+    /^([+-]?)((?:0[xX](?:_?[0-9a-fA-F])+|0[oO](?:_?[0-7])+|0[bB](?:_?[01])+)|0(?:_?0)*|[1-9](?:_?[0-9])*)$/.exec(
+      text.trim(),
+    );
   if (parts === null) return undefined;
   const magnitude = BigInt((parts[2] as string).replaceAll("_", ""));
   return narrowInteger(parts[1] === "-" ? -magnitude : magnitude);

@@ -50,7 +50,12 @@ const NAMES: ReadonlyMap<string, string> = pairs(`
 `);
 
 function pairs(text: string): Map<string, string> {
-  return new Map(text.trim().split(/\s+/).map((pair) => pair.split(">") as [string, string]));
+  return new Map(
+    text
+      .trim()
+      .split(/\s+/)
+      .map((pair) => pair.split(">") as [string, string]),
+  );
 }
 
 /** The Python 3 module and name of a global. */

@@ -130,9 +130,9 @@ export class PickleReader {
     return text;
   }
 
-  /** The bytes `[start, end)`, which are all ASCII. */
-  ascii(start: number, end: number): string {
-    return this.#ascii.slice(start, end);
+  /** The bytes `[start, end)`, which are all ASCII and likely a number. */
+  digits(start: number, end: number): string {
+    return this.#ascii.digits(start, end);
   }
 
   /** A two's complement little-endian integer of `count` bytes. */

@@ -85,7 +85,7 @@ export class TensorRun {
       const from = this.#at + 5;
       this.#at = from + length;
       if (!isAscii(bytes, from, this.#at)) return 0;
-      key = this.#reader.ascii(from, this.#at);
+      key = this.#reader.digits(from, this.#at);
       keyIndex = this.#put();
     } else {
       key = this.#got();
@@ -138,7 +138,7 @@ export class TensorRun {
     const opcode = this.#bytes[at];
     if (opcode === 0x68) {
       this.#at = at + 2;
-      return this.#memo.slots[this.#bytes[at + 1] as number];
+      return this.#memo.first[this.#bytes[at + 1] as number];
     }
     if (opcode === 0x6a) {
       this.#at = at + 5;

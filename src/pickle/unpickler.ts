@@ -20,6 +20,9 @@ import { TensorRun } from "./tensor-shortcut.js";
 import { decodePython2, decodeRawUnicodeEscape, type Python2Encoding, unescapeBytes } from "./text.js";
 import { FrozenSet, Tuple, tupleOf, unhashableType } from "./values.js";
 
+/** The highest index that LONG_BINPUT can write; text could write any. */
+const MAX_MEMO_INDEX = 0xffffffff;
+
 /** Where a pickle comes from, for messages. */
 export interface PickleOrigin {
   readonly file: string;
@@ -135,7 +138,8 @@ class Machine {
             if (at + width > end) throw cutShort(width, end - at);
             const value = memo.get(width === 1 ? (bytes[at] as number) : int32At(bytes, at) >>> 0);
             at += width;
-            if (value === undefined) throw this.#unknownIndex(width === 1 ? (bytes[at - 1] as number) : int32At(bytes, at - 4) >>> 0);
+            if (value === undefined)
+              throw this.#unknownIndex(width === 1 ? (bytes[at - 1] as number) : int32At(bytes, at - 4) >>> 0);
             if (run !== undefined && (value === rebuild || value === rebuildParameter)) {
               const behind = run.read(value, at);
               if (behind !== 0) {
@@ -400,7 +404,8 @@ class Machine {
         // ADDITEMS
         const items = this.#popMark();
         const target = this.#top();
-        if (target instanceof FrozenSet) throw new PickleFault("items are added to a frozenset", "a set", "a frozenset");
+        if (target instanceof FrozenSet)
+          throw new PickleFault("items are added to a frozenset", "a set", "a frozenset");
         if (target instanceof Set) addItems(target, items);
         else handlers.extend(target, items);
         return;
@@ -432,7 +437,8 @@ class Machine {
       case 0x92: {
         // NEWOBJ_EX
         const kwargs = this.#pop();
-        if (!(kwargs instanceof Map)) throw new PickleFault("the keyword arguments are no dict", "a dict", typeof kwargs);
+        if (!(kwargs instanceof Map))
+          throw new PickleFault("the keyword arguments are no dict", "a dict", typeof kwargs);
         const args = argumentsOf(this.#pop());
         return this.#push(handlers.newObject(this.#pop(), args, kwargs));
       }
@@ -565,7 +571,13 @@ function argumentsOf(value: unknown): readonly unknown[] {
 }
 
 /** Sets `stack[start]` and so on, alternating keys and values. */
-function setItems(handlers: PickleHandlers, target: unknown, stack: readonly unknown[], start: number, end: number): void {
+function setItems(
+  handlers: PickleHandlers,
+  target: unknown,
+  stack: readonly unknown[],
+  start: number,
+  end: number,
+): void {
   if ((end - start) % 2 !== 0) throw new PickleFault("a key without a value", "pairs", `${end - start} values`);
   if (!(target instanceof Map)) {
     handlers.setItems(target, stack.slice(start, end));
@@ -577,7 +589,13 @@ function setItems(handlers: PickleHandlers, target: unknown, stack: readonly unk
   }
 }
 
-function extend(handlers: PickleHandlers, target: unknown, stack: readonly unknown[], start: number, end: number): void {
+function extend(
+  handlers: PickleHandlers,
+  target: unknown,
+  stack: readonly unknown[],
+  start: number,
+  end: number,
+): void {
   if (!Array.isArray(target)) handlers.extend(target, stack.slice(start, end));
   else if (target instanceof Tuple) throw new PickleFault("items are added to a tuple", "a list", "a tuple");
   else for (let k = start; k < end; k++) target.push(stack[k]);
@@ -634,7 +652,9 @@ function integerOf(text: string): number | bigint {
 }
 
 function memoIndex(text: string): number {
-  if (!/^[0-9]{1,15}$/.test(text.trim())) throw new PickleFault("not a memo index", "a number", shown(text));
+  if (!/^[0-9]{1,10}$/.test(text.trim()) || Number(text) > MAX_MEMO_INDEX) {
+    throw new PickleFault("not a memo index", "a number of 32 bits", shown(text));
+  }
   return Number(text);
 }
 

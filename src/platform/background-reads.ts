@@ -46,7 +46,8 @@ function aio(): AioCalls | undefined {
   if (callsCache !== undefined) return callsCache ?? undefined;
   callsCache = null;
   // Only glibc on 64-bit Linux has this layout and these threads.
-  if (process.platform !== "linux" || !["x64", "arm64"].includes(process.arch) || !nativeCallsAvailable()) return undefined;
+  if (process.platform !== "linux" || !["x64", "arm64"].includes(process.arch) || !nativeCallsAvailable())
+    return undefined;
   const library = openLibrary(["libc.so.6"]);
   if (library === undefined || !library.has("aio_init")) return undefined;
   callsCache = {
@@ -136,7 +137,9 @@ class AioReads implements BackgroundReads {
     view.setInt32(at + AIO_SIGEV_NOTIFY, SIGEV_NONE, true);
     view.setBigInt64(at + AIO_OFFSET, BigInt(start), true);
     if (this.#calls.read(block) !== 0) {
-      throw new SourceError(`Cannot read "${this.#path}": the system refused an asynchronous read`, { file: this.#path });
+      throw new SourceError(`Cannot read "${this.#path}": the system refused an asynchronous read`, {
+        file: this.#path,
+      });
     }
     this.#wanted[id] = nbytes;
     list[id] = BigInt(block);

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { closeSync, type Stats, fstatSync, openSync, read, readSync } from "node:fs";
+import { closeSync, fstatSync, openSync, read, readSync, type Stats } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { SourceError } from "../errors.js";
 import { openBackgroundReads } from "./background-reads.js";
@@ -68,7 +68,8 @@ class NodeFile implements LocalFile {
       if (n === 0) throw endedEarly(this.path, target.length, got);
       got += n;
     }
-    return target;
+    // A plain array: the methods of Node's own class differ in meaning (its slice() is no copy).
+    return new Uint8Array(target.buffer, target.byteOffset, target.length);
   }
 
   async readInto(target: Uint8Array, start: number): Promise<void> {

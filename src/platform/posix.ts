@@ -68,7 +68,9 @@ class Mapping implements FileMapping {
 
   view(byteOffset: number, nbytes: number): ArrayBuffer {
     if (byteOffset < 0 || nbytes < 0 || byteOffset + nbytes > this.nbytes) {
-      throw new RangeError(`view [${byteOffset}, ${byteOffset + nbytes}) is not within the ${this.nbytes} mapped bytes`);
+      throw new RangeError(
+        `view [${byteOffset}, ${byteOffset + nbytes}) is not within the ${this.nbytes} mapped bytes`,
+      );
     }
     const buffer = viewMemory(this.address + byteOffset, nbytes);
     owners.set(buffer, this);

@@ -26,7 +26,11 @@ export interface ByteSource {
    *
    * @throws SourceError (thrown or as rejection) when not every byte can be had.
    */
-  read(start: number, end: number, options?: { readonly signal?: AbortSignal | undefined }): Uint8Array | Promise<Uint8Array>;
+  read(
+    start: number,
+    end: number,
+    options?: { readonly signal?: AbortSignal | undefined },
+  ): Uint8Array | Promise<Uint8Array>;
   /** Releases what the source holds. Called once, after the last read. */
   close?(): void | Promise<void>;
 }

@@ -53,7 +53,15 @@ function define(
   array: TypedArrayConstructor,
   options: { lanes?: number; packed?: number; decode?: NumberDecoder } = {},
 ): DType {
-  return { name, itemsize, kind, array, lanes: options.lanes ?? 1, packed: options.packed ?? 1, decode: options.decode };
+  return {
+    name,
+    itemsize,
+    kind,
+    array,
+    lanes: options.lanes ?? 1,
+    packed: options.packed ?? 1,
+    decode: options.decode,
+  };
 }
 
 const TABLE: readonly DType[] = [

@@ -43,7 +43,8 @@ function decodeBits(bits: number, { exponentBits, mantissaBits, bias, special }:
   const exponent = (bits >> mantissaBits) & topExponent;
   const mantissa = bits & ((1 << mantissaBits) - 1);
   const sign = negative ? -1 : 1;
-  if (special === "ieee" && exponent === topExponent) return mantissa === 0 ? sign * Number.POSITIVE_INFINITY : Number.NaN;
+  if (special === "ieee" && exponent === topExponent)
+    return mantissa === 0 ? sign * Number.POSITIVE_INFINITY : Number.NaN;
   if (special === "fn" && exponent === topExponent && mantissa === (1 << mantissaBits) - 1) return Number.NaN;
   if (special === "fnuz" && negative && exponent === 0 && mantissa === 0) return Number.NaN;
   const scale = 2 ** -mantissaBits;

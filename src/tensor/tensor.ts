@@ -3,9 +3,10 @@
  *
  * @module
  */
-import { type Device, type DeviceMemory, parseDevice } from "../device/device.js";
-import { HostMemory } from "../device/cpu/host-memory.js";
+
 import { backendOf } from "../device/backends.js";
+import { HostMemory } from "../device/cpu/host-memory.js";
+import { type Device, type DeviceMemory, parseDevice } from "../device/device.js";
 import type { DType, TypedArray } from "./dtype.js";
 import {
   type Element,
@@ -300,7 +301,10 @@ export class Tensor {
 
   #viewAs(shape: readonly number[], strides: readonly number[], storageOffset: number): Tensor {
     const { storage, dtype, requiresGrad } = this;
-    return new Tensor({ storage, dtype, shape, strides, storageOffset, requiresGrad }, { conj: this.conj, neg: this.neg });
+    return new Tensor(
+      { storage, dtype, shape, strides, storageOffset, requiresGrad },
+      { conj: this.conj, neg: this.neg },
+    );
   }
 
   #on(storage: Storage, strides: readonly number[], storageOffset: number): Tensor {
@@ -331,4 +335,3 @@ function describeAs(tensor: Tensor): Storage {
   const { key, location, dtype, nbytes } = tensor.storage;
   return new Storage({ key, dtype, nbytes, location });
 }
-

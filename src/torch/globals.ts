@@ -73,7 +73,8 @@ function bytesOf(args: readonly unknown[]): Uint8Array {
 function orderedDict(args: readonly unknown[]): OrderedDict {
   const dict = new OrderedDict();
   for (const pair of items(args, "an OrderedDict")) {
-    if (!Array.isArray(pair) || pair.length !== 2) throw new RebuildError("an OrderedDict is made from other than pairs");
+    if (!Array.isArray(pair) || pair.length !== 2)
+      throw new RebuildError("an OrderedDict is made from other than pairs");
     dict.set(pair[0], pair[1]);
   }
   return dict;
@@ -106,7 +107,8 @@ function parameter(args: readonly unknown[]): unknown {
 
 function fromType(args: readonly unknown[], context: CallContext): unknown {
   const [func, type, inner, state] = args;
-  if (!(type instanceof PythonGlobal) || !(inner instanceof Tuple)) throw new RebuildError("a typed tensor is malformed");
+  if (!(type instanceof PythonGlobal) || !(inner instanceof Tuple))
+    throw new RebuildError("a typed tensor is malformed");
   return rebuildFromType(context.call(func, inner), `${type}`, state);
 }
 
@@ -162,4 +164,3 @@ function build(): Map<string, unknown> {
 
 /** Every global with a meaning, by `module.name`: classes and functions, dtypes, storage classes. */
 export const KNOWN_GLOBALS: ReadonlyMap<string, unknown> = build();
-

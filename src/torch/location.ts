@@ -5,8 +5,9 @@
  *
  * @module
  */
-import { FormatError } from "../errors.js";
+
 import { CPU, Device, type DeviceMemory, META, parseDevice } from "../device/device.js";
+import { FormatError } from "../errors.js";
 import type { DType } from "../tensor/dtype.js";
 import { Storage } from "../tensor/storage.js";
 
@@ -34,7 +35,12 @@ export type MapLocationFunction = (
  * Where storages go, as in `torch.load`: a device or its name for all; a dictionary from the file's tags to device names
  * (tags that are not in it go to the CPU); a function; or `"saved"` for the devices that the file names.
  */
-export type MapLocation = string | Device | Readonly<Record<string, string>> | ReadonlyMap<string, string> | MapLocationFunction;
+export type MapLocation =
+  | string
+  | Device
+  | Readonly<Record<string, string>>
+  | ReadonlyMap<string, string>
+  | MapLocationFunction;
 
 /** Says which location tag a device has when it is saved; `undefined` when the device is not its business. */
 export type Tagger = (device: Device) => string | undefined;
@@ -149,9 +155,11 @@ export function decisionOf(mapLocation: MapLocation | undefined, file: string): 
     };
   }
   if (typeof mapLocation === "object") {
-    const map = mapLocation instanceof Map ? (mapLocation as ReadonlyMap<string, string>) : new Map(Object.entries(mapLocation));
+    const map =
+      mapLocation instanceof Map ? (mapLocation as ReadonlyMap<string, string>) : new Map(Object.entries(mapLocation));
     for (const [tag, name] of map) {
-      if (typeof tag !== "string" || typeof name !== "string") throw new TypeError("mapLocation takes a dictionary of texts");
+      if (typeof tag !== "string" || typeof name !== "string")
+        throw new TypeError("mapLocation takes a dictionary of texts");
     }
     return (storage) => {
       const name = map.get(storage.location);
@@ -173,7 +181,8 @@ function savedDevice(storage: Storage, file: string): Device {
 
 function ownMemory(given: Storage, wanted: Storage): DeviceMemory {
   const { memory } = given;
-  if (memory === undefined || memory.disposed) throw new TypeError("mapLocation answered with a storage that has no memory");
+  if (memory === undefined || memory.disposed)
+    throw new TypeError("mapLocation answered with a storage that has no memory");
   if (memory.nbytes !== wanted.nbytes) {
     throw new TypeError(
       `mapLocation answered with a storage of ${memory.nbytes} bytes for storage "${wanted.key}" of ${wanted.nbytes}`,

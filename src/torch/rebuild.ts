@@ -162,7 +162,8 @@ export function emptyTensor(dtype: DType): Tensor {
 
 /** BUILD on a tensor: `set_(storage, offset, size, stride)`. */
 export function setTensor(tensor: Tensor, state: unknown, hook: TensorHook): void {
-  if (!(state instanceof Tuple) || state.length < 4) throw new RebuildError("the state of a tensor is not a tuple of four");
+  if (!(state instanceof Tuple) || state.length < 4)
+    throw new RebuildError("the state of a tensor is not a tuple of four");
   const made = rebuildTensor(state.slice(0, 4), 1, hook);
   Tensor.become(tensor, made, Tensor.extrasOf(tensor));
 }
@@ -183,4 +184,3 @@ export function setParameter(tensor: Tensor, state: unknown): void {
     { ...Tensor.extrasOf(data), isParameter: true },
   );
 }
-

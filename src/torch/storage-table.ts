@@ -85,7 +85,8 @@ export class StorageTable {
     if (text === undefined || place === undefined) throw this.#fault("a persistent id has no key or no location");
     const storage = this.storage(storageClass, text, place, numel);
     if (view === undefined || view === null) return storage;
-    if (!(view instanceof Tuple) || view.length !== 3) throw this.#fault(`storage "${text}" has malformed view metadata`);
+    if (!(view instanceof Tuple) || view.length !== 3)
+      throw this.#fault(`storage "${text}" has malformed view metadata`);
     const [, offset, count] = view;
     const all = storage.nbytes / (storageClass.dtype?.itemsize ?? 1);
     if (!isCount(offset) || !isCount(count) || offset + count > all) {
@@ -104,7 +105,11 @@ export class StorageTable {
     const known = this.find(key);
     if (known !== undefined) {
       if (known.nbytes !== nbytes) {
-        throw this.#fault(`storage "${key}" is named with ${known.nbytes} bytes and with ${nbytes}`, known.nbytes, nbytes);
+        throw this.#fault(
+          `storage "${key}" is named with ${known.nbytes} bytes and with ${nbytes}`,
+          known.nbytes,
+          nbytes,
+        );
       }
       return known;
     }
@@ -124,7 +129,8 @@ const MAX_NUMBER_GAP = 256;
 
 /** The number that a key of up to nine digits is, or infinity. */
 function smallNumber(key: string): number {
-  if (key.length === 0 || key.length > 9 || (key.length > 1 && key.charCodeAt(0) === 0x30)) return Number.POSITIVE_INFINITY;
+  if (key.length === 0 || key.length > 9 || (key.length > 1 && key.charCodeAt(0) === 0x30))
+    return Number.POSITIVE_INFINITY;
   let value = 0;
   for (let k = 0; k < key.length; k++) {
     const digit = key.charCodeAt(k) - 0x30;

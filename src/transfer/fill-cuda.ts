@@ -4,8 +4,9 @@
  *
  * @module
  */
-import { openCudaBackend, uploadBytes } from "../device/cuda/cuda-backend.js";
+
 import type { CudaContext } from "../device/cuda/context.js";
+import { openCudaBackend, uploadBytes } from "../device/cuda/cuda-backend.js";
 import { CudaArena, CudaMemory } from "../device/cuda/cuda-memory.js";
 import type { Device, DeviceMemory } from "../device/device.js";
 import { UnsupportedError } from "../errors.js";
@@ -40,7 +41,9 @@ export async function placeOnCuda(groups: readonly CudaGroup[]): Promise<CudaPla
   const segments: Segment[] = [];
   const targets: FillTarget[] = [];
   for (const { destination, located } of groups) {
-    const context = backend.context(destination instanceof CudaMemory ? (destination.device.index as number) : indexOf(destination));
+    const context = backend.context(
+      destination instanceof CudaMemory ? (destination.device.index as number) : indexOf(destination),
+    );
     const open = context instanceof Promise ? await context : context;
     if (destination instanceof CudaMemory) {
       targets.push({ context: open, padded: false });
@@ -62,9 +65,16 @@ function indexOf(destination: Device | DeviceMemory): number {
   });
 }
 
-function placeInArena(context: CudaContext, located: readonly LocatedStorage[], target: number, segments: Segment[]): void {
+function placeInArena(
+  context: CudaContext,
+  located: readonly LocatedStorage[],
+  target: number,
+  segments: Segment[],
+): void {
   if (located.length === 0) return;
-  const { nbytes, runs, byteOffsets } = layoutOf(located.map(({ storage, start }) => ({ start, nbytes: storage.nbytes })));
+  const { nbytes, runs, byteOffsets } = layoutOf(
+    located.map(({ storage, start }) => ({ start, nbytes: storage.nbytes })),
+  );
   if (nbytes >= CHECKED && nbytes > context.memoryInfo().free) throw context.outOfMemory(nbytes);
   const allocation = context.allocate(Math.max(nbytes, 1));
   const arena = new CudaArena(allocation);
@@ -78,13 +88,18 @@ function placeInArena(context: CudaContext, located: readonly LocatedStorage[], 
 }
 
 /** Brings the bytes of a placement to the devices. */
-export async function fillCuda(source: ByteSource, { segments, targets }: CudaPlacement, fill: FillOptions): Promise<void> {
+export async function fillCuda(
+  source: ByteSource,
+  { segments, targets }: CudaPlacement,
+  fill: FillOptions,
+): Promise<void> {
   if (segments.length > 0) await fillDevices(source, segments, targets, fill);
 }
 
 /** Writes bytes from main memory into memory on a device. */
 export async function writeCuda(memory: DeviceMemory, bytes: Uint8Array): Promise<void> {
-  if (!(memory instanceof CudaMemory)) throw new UnsupportedError(`Cannot fill memory on "${memory.device}"`, { feature: "device" });
+  if (!(memory instanceof CudaMemory))
+    throw new UnsupportedError(`Cannot fill memory on "${memory.device}"`, { feature: "device" });
   const backend = await openCudaBackend();
   await uploadBytes(await backend.context(memory.device.index as number), memory.address, bytes);
 }

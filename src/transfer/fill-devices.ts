@@ -9,7 +9,15 @@ import { copyMemory, nextTurn } from "#platform";
 import type { CudaContext } from "../device/cuda/context.js";
 import { lockStaging, SLOT_BYTES, SLOT_COUNT, type Slot, stagingSlots } from "../device/cuda/staging.js";
 import type { ByteSource } from "../source/source.js";
-import { COPY_FIELDS, MAX_READS, planSizes, planTransfer, READ_FIELDS, type Segment, type TransferPlan } from "./plan.js";
+import {
+  COPY_FIELDS,
+  MAX_READS,
+  planSizes,
+  planTransfer,
+  READ_FIELDS,
+  type Segment,
+  type TransferPlan,
+} from "./plan.js";
 import type { ProgressReporter } from "./progress.js";
 import { openSlotReads, type SlotReads } from "./slot-reads.js";
 
@@ -187,7 +195,9 @@ class FillLoop {
         continue;
       }
       const from = slot.address + (copies[at] as number);
-      context.use().call("cuMemcpyHtoDAsync_v2", copies[at + 3] as number, from, copies[at + 1] as number, context.stream);
+      context
+        .use()
+        .call("cuMemcpyHtoDAsync_v2", copies[at + 3] as number, from, copies[at + 1] as number, context.stream);
       used.add(context);
       k++;
     }
@@ -254,4 +264,3 @@ class FillLoop {
     else await (this.#slots[this.#copying[0] as number] as Slot).wait();
   }
 }
-

@@ -6,8 +6,8 @@
 import { allocateHost, HostMemory, MappedMemory } from "../device/cpu/host-memory.js";
 import type { DeviceMemory } from "../device/device.js";
 import type { FileMapping } from "../platform/platform.js";
-import type { ByteSource } from "../source/source.js";
 import { FileSource } from "../source/file-source.js";
+import type { ByteSource } from "../source/source.js";
 import type { Storage } from "../tensor/storage.js";
 import type { FillOptions } from "./fill-devices.js";
 
@@ -28,7 +28,11 @@ const MAX_GAP = 4096;
 const MAX_PIECE = 16 * 1024 * 1024;
 
 /** Gives each storage its part of the mapping. No byte is read: that happens when one is first touched. */
-export function fillFromMapping(located: readonly LocatedStorage[], mapping: FileMapping, { progress }: FillOptions): void {
+export function fillFromMapping(
+  located: readonly LocatedStorage[],
+  mapping: FileMapping,
+  { progress }: FillOptions,
+): void {
   for (const { storage, start } of located) {
     storage.memory = new MappedMemory(mapping, start, storage.nbytes);
     progress.add(storage.nbytes);

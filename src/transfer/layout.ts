@@ -52,7 +52,13 @@ export function layoutOf(ranges: readonly PlacedRange[]): Layout {
     const { start, nbytes } = ranges[k] as PlacedRange;
     if (nbytes === 0) continue;
     const aligned = start % KEPT_ALIGNMENT === 0;
-    if (run !== undefined && aligned && run.start % KEPT_ALIGNMENT === 0 && start >= run.end && start - run.end <= MAX_GAP) {
+    if (
+      run !== undefined &&
+      aligned &&
+      run.start % KEPT_ALIGNMENT === 0 &&
+      start >= run.end &&
+      start - run.end <= MAX_GAP
+    ) {
       byteOffsets[k] = run.byteOffset + (start - run.start);
       run.end = start + nbytes;
     } else {

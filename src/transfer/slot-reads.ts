@@ -5,8 +5,8 @@
  */
 import type { Slot } from "../device/cuda/staging.js";
 import type { BackgroundReads } from "../platform/platform.js";
-import type { ByteSource } from "../source/source.js";
 import { FileSource } from "../source/file-source.js";
+import type { ByteSource } from "../source/source.js";
 
 /** Reads in flight, each under an id that is free again once it has ended. */
 export interface SlotReads {

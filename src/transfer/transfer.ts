@@ -102,8 +102,10 @@ async function groupByDestination(storages: readonly Storage[], decide: Decide):
     const placement = decide(storage);
     let group = byPlacement.get(placement);
     if (group === undefined && !byPlacement.has(placement)) {
-      if ("memory" in placement) groups.push((group = newGroup(placement.memory)));
-      else if (placement.device.type !== "meta") {
+      if ("memory" in placement) {
+        group = newGroup(placement.memory);
+        groups.push(group);
+      } else if (placement.device.type !== "meta") {
         const device = (await backendOf(placement.device)).resolve(placement.device);
         group = byDevice.get(`${device}`);
         if (group === undefined) {
@@ -204,5 +206,7 @@ async function fillMade(storage: Storage, destination: Device | DeviceMemory, by
   }
   const memory = new HostMemory(bytes);
   storage.memory =
-    destination.type === "cpu" ? memory : await (await backendOf(destination)).copyFrom(memory, 0, memory.nbytes, destination);
+    destination.type === "cpu"
+      ? memory
+      : await (await backendOf(destination)).copyFrom(memory, 0, memory.nbytes, destination);
 }

@@ -11,8 +11,8 @@
  * @module
  */
 import { FormatError, type FormatErrorDetails, UnsupportedError } from "../../errors.js";
+import { andThen } from "../../source/and-then.js";
 import type { ByteSource } from "../../source/source.js";
-import { then } from "../../source/then.js";
 
 const END_RECORD = 0x06054b50;
 const END_RECORD_SIZE = 22;
@@ -98,7 +98,9 @@ export class ZipDirectory {
   /** The full name of a record. */
   name(index: number): string {
     const start = (this.#headers[index] as number) + CENTRAL_HEADER_SIZE;
-    return decodeName(this.#bytes.subarray(start, start + this.#view.getUint16((this.#headers[index] as number) + 28, true)));
+    return decodeName(
+      this.#bytes.subarray(start, start + this.#view.getUint16((this.#headers[index] as number) + 28, true)),
+    );
   }
 
   /** Size of the record's content, in bytes. */
@@ -133,7 +135,7 @@ export class ZipDirectory {
     const nameLength = this.#view.getUint16((this.#headers[index] as number) + 28, true);
     const end = start + LOCAL_HEADER_SIZE + nameLength;
     if (end > (this.#limits[index] as number)) throw this.#fault(index, "its local header runs into the next record");
-    return then(source.read(start, end), (header) => {
+    return andThen(source.read(start, end), (header) => {
       const offset = this.#checkLocalHeader(index, header);
       this.#dataOffsets[index] = offset;
       return offset;
@@ -153,7 +155,10 @@ export class ZipDirectory {
     const end = offset + (this.#compressedSizes[index] as number);
     const limit = this.#limits[index] as number;
     if (end > limit) {
-      throw this.#fault(index, `it ends at byte ${end}, the next record starts at ${limit}`, { expected: limit, found: end });
+      throw this.#fault(index, `it ends at byte ${end}, the next record starts at ${limit}`, {
+        expected: limit,
+        found: end,
+      });
     }
     return offset;
   }
@@ -163,7 +168,10 @@ export class ZipDirectory {
     let at = 0;
     for (let index = 0; index < this.count; index++) {
       if (at + CENTRAL_HEADER_SIZE > view.byteLength || view.getUint32(at, true) !== CENTRAL_HEADER) {
-        throw this.#damaged(`its central directory has no header for record ${index} of ${this.count}`, directoryStart + at);
+        throw this.#damaged(
+          `its central directory has no header for record ${index} of ${this.count}`,
+          directoryStart + at,
+        );
       }
       const nameLength = view.getUint16(at + 28, true);
       const extraLength = view.getUint16(at + 30, true);
@@ -209,7 +217,10 @@ export class ZipDirectory {
     const size = this.#sizes[index] as number;
     const compressedSize = this.#compressedSizes[index] as number;
     if (method === METHOD_STORED && size !== compressedSize) {
-      throw this.#fault(index, `it is stored, but of ${size} bytes ${compressedSize} are there`, { expected: size, found: compressedSize });
+      throw this.#fault(index, `it is stored, but of ${size} bytes ${compressedSize} are there`, {
+        expected: size,
+        found: compressedSize,
+      });
     }
     if (compressedSize === 0 && size !== 0) throw this.#fault(index, `it has ${size} bytes compressed to none`);
   }
@@ -288,10 +299,14 @@ export class ZipDirectory {
       const offset = offsets[index] as number;
       const end = offset + LOCAL_HEADER_SIZE + (this.#compressedSizes[index] as number);
       if (end > limit) {
-        throw this.#fault(index, `it reaches to byte ${end} at least, the next record or the directory starts at ${limit}`, {
-          expected: limit,
-          found: end,
-        });
+        throw this.#fault(
+          index,
+          `it reaches to byte ${end} at least, the next record or the directory starts at ${limit}`,
+          {
+            expected: limit,
+            found: end,
+          },
+        );
       }
       this.#limits[index] = limit;
       limit = offset;
@@ -300,7 +315,11 @@ export class ZipDirectory {
 
   #fault(index: number, what: string, details: FormatErrorDetails = {}): FormatError {
     const record = this.name(index);
-    return new FormatError(`Cannot load "${this.file}": record "${record}": ${what}`, { file: this.file, record, ...details });
+    return new FormatError(`Cannot load "${this.file}": record "${record}": ${what}`, {
+      file: this.file,
+      record,
+      ...details,
+    });
   }
 
   #damaged(what: string, byteOffset: number): FormatError {
@@ -315,7 +334,10 @@ export class ZipDirectory {
   }
 
   #twice(name: string): FormatError {
-    return new FormatError(`Cannot load "${this.file}": there are two records "${name}"`, { file: this.file, record: name });
+    return new FormatError(`Cannot load "${this.file}": there are two records "${name}"`, {
+      file: this.file,
+      record: name,
+    });
   }
 }
 
@@ -365,7 +387,10 @@ function decodeName(bytes: Uint8Array): string {
 function safeUint64(view: DataView, at: number, file: string): number {
   const value = view.getUint32(at, true) + view.getUint32(at + 4, true) * 2 ** 32;
   if (!Number.isSafeInteger(value)) {
-    throw new FormatError(`Cannot load "${file}": a size or offset of the archive is beyond 2^53`, { file, found: value });
+    throw new FormatError(`Cannot load "${file}": a size or offset of the archive is beyond 2^53`, {
+      file,
+      found: value,
+    });
   }
   return value;
 }
@@ -377,15 +402,15 @@ function safeUint64(view: DataView, at: number, file: string): number {
  * @throws UnsupportedError for encrypted records and compression methods that PyTorch does not read.
  */
 export function readZipDirectory(source: ByteSource): ZipDirectory | Promise<ZipDirectory> {
-  return then(findDirectory(source), ({ entries, start, end }) =>
-    then(source.read(start, end), (bytes) => new ZipDirectory(source.name, bytes, entries, start)),
+  return andThen(findDirectory(source), ({ entries, start, end }) =>
+    andThen(source.read(start, end), (bytes) => new ZipDirectory(source.name, bytes, entries, start)),
   );
 }
 
 /** Whether the source ends as a zip archive does. */
 export function hasEndRecord(source: ByteSource): boolean | Promise<boolean> {
   const start = Math.max(0, source.size - END_SEARCH);
-  return then(source.read(start, source.size), (tail) => endRecordIn(tail) !== undefined);
+  return andThen(source.read(start, source.size), (tail) => endRecordIn(tail) !== undefined);
 }
 
 function endRecordIn(tail: Uint8Array): number | undefined {
@@ -400,7 +425,7 @@ function findDirectory(source: ByteSource): DirectoryPlace | Promise<DirectoryPl
   const file = source.name;
   // Where nothing follows the archive, its end record is in the last bytes, with the two zip64 records before it.
   const tailStart = Math.max(0, source.size - END_SEARCH - ZIP64_LOCATOR_SIZE);
-  return then(source.read(tailStart, source.size), (tail) => {
+  return andThen(source.read(tailStart, source.size), (tail) => {
     const at = endRecordIn(tail);
     if (at === undefined) {
       throw new FormatError(
@@ -424,12 +449,15 @@ function findDirectory(source: ByteSource): DirectoryPlace | Promise<DirectoryPl
     }
     const zip64At = safeUint64(view, locator + 8, file);
     if (zip64At + ZIP64_END_RECORD_SIZE > tailStart + locator) {
-      throw new FormatError(`Cannot load "${file}": its zip64 end record is said to be at byte ${zip64At}, beyond its locator`, {
-        file,
-        byteOffset: zip64At,
-      });
+      throw new FormatError(
+        `Cannot load "${file}": its zip64 end record is said to be at byte ${zip64At}, beyond its locator`,
+        {
+          file,
+          byteOffset: zip64At,
+        },
+      );
     }
-    return then(source.read(zip64At, zip64At + ZIP64_END_RECORD_SIZE), (record) => {
+    return andThen(source.read(zip64At, zip64At + ZIP64_END_RECORD_SIZE), (record) => {
       const zip64 = new DataView(record.buffer, record.byteOffset, record.byteLength);
       if (zip64.getUint32(0, true) !== ZIP64_END_RECORD) {
         return checkPlace(file, plain.entries, plain.start, plain.size, endAt);
@@ -459,11 +487,14 @@ function checkPlace(file: string, entries: number, start: number, size: number, 
     );
   }
   if (entries * CENTRAL_HEADER_SIZE > size) {
-    throw new FormatError(`Cannot load "${file}": its central directory of ${size} bytes cannot hold ${entries} records`, {
-      file,
-      expected: entries * CENTRAL_HEADER_SIZE,
-      found: size,
-    });
+    throw new FormatError(
+      `Cannot load "${file}": its central directory of ${size} bytes cannot hold ${entries} records`,
+      {
+        file,
+        expected: entries * CENTRAL_HEADER_SIZE,
+        found: size,
+      },
+    );
   }
   return { entries, start, end };
 }

@@ -5,17 +5,21 @@
  * @module
  */
 import { FormatError } from "../../errors.js";
+import { andThen } from "../../source/and-then.js";
 import type { ByteSource } from "../../source/source.js";
-import { then } from "../../source/then.js";
 import { METHOD_STORED, type ZipDirectory } from "./directory.js";
 
 /** The content of a record. @throws FormatError when compressed bytes are damaged or give more or fewer than stated. */
-export function readRecord(source: ByteSource, directory: ZipDirectory, index: number): Uint8Array | Promise<Uint8Array> {
-  const stored = then(directory.locate(source, index), (start) =>
+export function readRecord(
+  source: ByteSource,
+  directory: ZipDirectory,
+  index: number,
+): Uint8Array | Promise<Uint8Array> {
+  const stored = andThen(directory.locate(source, index), (start) =>
     source.read(start, start + directory.compressedSize(index)),
   );
   if (directory.method(index) === METHOD_STORED) return stored;
-  return then(stored, (bytes) => inflateRecord(bytes, directory, index));
+  return andThen(stored, (bytes) => inflateRecord(bytes, directory, index));
 }
 
 /**
@@ -28,7 +32,9 @@ async function inflateRecord(bytes: Uint8Array, directory: ZipDirectory, index: 
   const expected = directory.size(index);
   const pieces: Uint8Array[] = [];
   let found = 0;
-  const inflated = new Blob([bytes as Uint8Array<ArrayBuffer>]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+  const inflated = new Blob([bytes as Uint8Array<ArrayBuffer>])
+    .stream()
+    .pipeThrough(new DecompressionStream("deflate-raw"));
   const reader = inflated.getReader();
   try {
     for (;;) {

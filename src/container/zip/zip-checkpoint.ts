@@ -7,8 +7,8 @@
  */
 import { FormatError, UnsupportedError } from "../../errors.js";
 import { unpickle } from "../../pickle/unpickler.js";
+import { andThen } from "../../source/and-then.js";
 import type { ByteSource } from "../../source/source.js";
-import { then } from "../../source/then.js";
 import type { Storage } from "../../tensor/storage.js";
 import { type ContainerFormat, type Contents, type DecodeOptions, type OpenResolver, swapBytes } from "../container.js";
 import { METHOD_STORED, readZipDirectory, type ZipDirectory } from "./directory.js";
@@ -34,7 +34,7 @@ const MAX_FACT_SIZE = 1024;
 export const ZIP: ContainerFormat = {
   name: "zip",
   decode: (source, open, options) =>
-    then(readZipDirectory(source), (directory) => decodeArchive(source, directory, open, options)),
+    andThen(readZipDirectory(source), (directory) => decodeArchive(source, directory, open, options)),
 };
 
 /** Decodes an archive whose directory was read. @throws FormatError @throws UnsupportedError */
@@ -46,16 +46,16 @@ export function decodeArchive(
 ): Contents | Promise<Contents> {
   refuseOtherArchives(directory);
   const pickle = directory.find("data.pkl") as number;
-  return then(readFacts(source, directory), (facts) => {
+  return andThen(readFacts(source, directory), (facts) => {
     const byteorder = checkFacts(directory, facts) ?? options.endianness;
-    return then(readRecord(source, directory, pickle), (bytes) => {
+    return andThen(readRecord(source, directory, pickle), (bytes) => {
       const resolver = open((storage) => checkRecord(directory, storage));
       const { value } = unpickle(bytes, resolver.handlers, { file: source.name, record: "data.pkl" });
       const locate: Contents["locate"] = (storage) => {
         const index = recordOf(directory, storage);
         const width = byteorder === "big" ? resolver.swapWidth(storage) : 1;
         if (directory.method(index) === METHOD_STORED && width === 1) {
-          return then(directory.locate(source, index), (start) => ({ kind: "range" as const, start }));
+          return andThen(directory.locate(source, index), (start) => ({ kind: "range" as const, start }));
         }
         return {
           kind: "content" as const,
@@ -74,7 +74,10 @@ export function decodeArchive(
 function refuseOtherArchives(directory: ZipDirectory): void {
   const { file } = directory;
   const refuse = (what: string): UnsupportedError =>
-    new UnsupportedError(`Cannot load "${file}": this is ${what}, which this version does not read`, { file, feature: what });
+    new UnsupportedError(`Cannot load "${file}": this is ${what}, which this version does not read`, {
+      file,
+      feature: what,
+    });
   if (directory.find("constants.pkl") !== undefined) throw refuse("a TorchScript archive (torch.jit.save)");
   if (directory.find("model.json") !== undefined) throw refuse("a TorchScript archive of PyTorch 1.0 or 1.1");
   if (directory.find("archive_format") !== undefined) throw refuse("a torch.export archive (.pt2)");
@@ -82,26 +85,35 @@ function refuseOtherArchives(directory: ZipDirectory): void {
     throw refuse("a torch.package archive");
   }
   if (directory.find("data.pkl") === undefined) {
-    throw new FormatError(`Cannot load "${file}": this is a zip archive, but not a PyTorch checkpoint: it has no record "data.pkl"`, {
-      file,
-      expected: `${directory.root}/data.pkl`,
-    });
+    throw new FormatError(
+      `Cannot load "${file}": this is a zip archive, but not a PyTorch checkpoint: it has no record "data.pkl"`,
+      {
+        file,
+        expected: `${directory.root}/data.pkl`,
+      },
+    );
   }
 }
 
-function readFacts(source: ByteSource, directory: ZipDirectory): Record<string, string> | Promise<Record<string, string>> {
+function readFacts(
+  source: ByteSource,
+  directory: ZipDirectory,
+): Record<string, string> | Promise<Record<string, string>> {
   const pending: Promise<void>[] = [];
   const facts: Record<string, string> = {};
   for (const [fact, names] of Object.entries(FACTS)) {
     const index = names.map((name) => directory.find(name)).find((found) => found !== undefined);
     if (index === undefined) continue;
     if (directory.size(index) > MAX_FACT_SIZE) {
-      throw new FormatError(`Cannot load "${directory.file}": record "${directory.name(index)}" has ${directory.size(index)} bytes`, {
-        file: directory.file,
-        record: directory.name(index),
-        expected: MAX_FACT_SIZE,
-        found: directory.size(index),
-      });
+      throw new FormatError(
+        `Cannot load "${directory.file}": record "${directory.name(index)}" has ${directory.size(index)} bytes`,
+        {
+          file: directory.file,
+          record: directory.name(index),
+          expected: MAX_FACT_SIZE,
+          found: directory.size(index),
+        },
+      );
     }
     const set = (bytes: Uint8Array): void => {
       facts[fact] = new TextDecoder().decode(bytes).trim();
@@ -114,17 +126,24 @@ function readFacts(source: ByteSource, directory: ZipDirectory): Record<string, 
 }
 
 /** Checks what PyTorch checks. Gives the byte order where the file states it. */
-function checkFacts({ file }: ZipDirectory, { version, byteorder }: Record<string, string>): "little" | "big" | undefined {
+function checkFacts(
+  { file }: ZipDirectory,
+  { version, byteorder }: Record<string, string>,
+): "little" | "big" | undefined {
   const fault = (record: string, expected: string, found: string | undefined): FormatError =>
-    new FormatError(`Cannot load "${file}": record "${record}" is ${JSON.stringify(found ?? null)}; expected ${expected}`, {
-      file,
-      record,
-      expected,
-      found,
-    });
+    new FormatError(
+      `Cannot load "${file}": record "${record}" is ${JSON.stringify(found ?? null)}; expected ${expected}`,
+      {
+        file,
+        record,
+        expected,
+        found,
+      },
+    );
   const number = /^\d+/.exec(version ?? "");
   const range = `a number from ${MIN_VERSION} to ${MAX_VERSION}`;
-  if (number === null || Number(number[0]) < MIN_VERSION || Number(number[0]) > MAX_VERSION) throw fault("version", range, version);
+  if (number === null || Number(number[0]) < MIN_VERSION || Number(number[0]) > MAX_VERSION)
+    throw fault("version", range, version);
   if (byteorder !== undefined && byteorder !== "little" && byteorder !== "big") {
     throw fault("byteorder", '"little" or "big"', byteorder);
   }
@@ -135,11 +154,14 @@ function recordOf(directory: ZipDirectory, storage: Storage): number {
   const index = directory.findStorage(storage.key);
   if (index === undefined) {
     const record = `${directory.root}/data/${storage.key}`;
-    throw new FormatError(`Cannot load "${directory.file}": record "${record}" is missing: it holds a storage of ${storage.nbytes} bytes`, {
-      file: directory.file,
-      record,
-      expected: storage.nbytes,
-    });
+    throw new FormatError(
+      `Cannot load "${directory.file}": record "${record}" is missing: it holds a storage of ${storage.nbytes} bytes`,
+      {
+        file: directory.file,
+        record,
+        expected: storage.nbytes,
+      },
+    );
   }
   return index;
 }
@@ -149,10 +171,13 @@ function checkRecord(directory: ZipDirectory, storage: Storage): void {
   const size = directory.size(index);
   if (size === storage.nbytes) return;
   const record = directory.name(index);
-  throw new FormatError(`Cannot load "${directory.file}": record "${record}" has ${size} bytes; its tensors need ${storage.nbytes}`, {
-    file: directory.file,
-    record,
-    expected: storage.nbytes,
-    found: size,
-  });
+  throw new FormatError(
+    `Cannot load "${directory.file}": record "${record}" has ${size} bytes; its tensors need ${storage.nbytes}`,
+    {
+      file: directory.file,
+      record,
+      expected: storage.nbytes,
+      found: size,
+    },
+  );
 }

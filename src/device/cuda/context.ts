@@ -6,7 +6,14 @@
  */
 import { DeviceError } from "../../errors.js";
 import { Device } from "../device.js";
-import { CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, type CudaCall, type CudaDriver, driverError, resultName } from "./driver.js";
+import {
+  CUDA_ERROR_OUT_OF_MEMORY,
+  CUDA_SUCCESS,
+  type CudaCall,
+  type CudaDriver,
+  driverError,
+  resultName,
+} from "./driver.js";
 
 /** `CU_STREAM_NON_BLOCKING`: no implicit waits on the legacy default stream. */
 const STREAM_NON_BLOCKING = 1;
@@ -100,15 +107,17 @@ export class CudaContext {
   /** The error for memory that the device does not have. */
   outOfMemory(nbytes: number): DeviceError {
     const { free, total } = this.memoryInfo();
-    return new DeviceError(
-      `Cannot place ${nbytes} bytes on ${this.device}: ${free} of its ${total} bytes are free`,
-      { device: `${this.device}`, driverCode: CUDA_ERROR_OUT_OF_MEMORY, driverName: resultName(CUDA_ERROR_OUT_OF_MEMORY) },
-    );
+    return new DeviceError(`Cannot place ${nbytes} bytes on ${this.device}: ${free} of its ${total} bytes are free`, {
+      device: `${this.device}`,
+      driverCode: CUDA_ERROR_OUT_OF_MEMORY,
+      driverName: resultName(CUDA_ERROR_OUT_OF_MEMORY),
+    });
   }
 
   #createPool(ordinal: number): number | undefined {
     const { driver } = this;
-    if (driver.int("cuDeviceGetAttribute", ATTRIBUTE_MEMORY_POOLS, driver.int("cuDeviceGet", ordinal)) === 0) return undefined;
+    if (driver.int("cuDeviceGetAttribute", ATTRIBUTE_MEMORY_POOLS, driver.int("cuDeviceGet", ordinal)) === 0)
+      return undefined;
     const pool = driver.make("cuMemPoolCreate", poolProperties(ordinal));
     driver.call("cuMemPoolSetAttribute", pool, POOL_RELEASE_THRESHOLD, new BigUint64Array([BigInt(POOLED)]));
     return pool;

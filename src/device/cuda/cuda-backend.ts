@@ -26,7 +26,10 @@ export class CudaBackend implements DeviceBackend {
   resolve(device: Device): Device {
     const index = device.index ?? 0;
     if (index >= this.deviceCount) {
-      const there = this.deviceCount === 1 ? "one CUDA device, cuda:0" : `${this.deviceCount} CUDA devices, cuda:0 to cuda:${this.deviceCount - 1}`;
+      const there =
+        this.deviceCount === 1
+          ? "one CUDA device, cuda:0"
+          : `${this.deviceCount} CUDA devices, cuda:0 to cuda:${this.deviceCount - 1}`;
       throw new DeviceError(`Cannot use "${device}": this machine has ${there}`, { device: `${device}` });
     }
     return new Device("cuda", index);
@@ -59,7 +62,12 @@ export class CudaBackend implements DeviceBackend {
     const memory = new CudaArena(context.allocate(Math.max(nbytes, 1))).take(0, nbytes);
     try {
       if (origin instanceof CudaMemory) await this.#copyBetween(origin, start, memory, context);
-      else await uploadBytes(context, memory.address, origin.bytes?.subarray(start, end) ?? (await origin.read(start, end)));
+      else
+        await uploadBytes(
+          context,
+          memory.address,
+          origin.bytes?.subarray(start, end) ?? (await origin.read(start, end)),
+        );
     } catch (error) {
       memory.dispose();
       throw error;
@@ -72,7 +80,15 @@ export class CudaBackend implements DeviceBackend {
     const event = context.createEvent(true);
     context
       .use()
-      .call("cuMemcpyPeerAsync", target.address, context.handle, origin.address + start, from.handle, target.nbytes, context.stream);
+      .call(
+        "cuMemcpyPeerAsync",
+        target.address,
+        context.handle,
+        origin.address + start,
+        from.handle,
+        target.nbytes,
+        context.stream,
+      );
     context.driver.call("cuEventRecord", event, context.stream);
     await context.driver.later("cuEventSynchronize", event);
   }

@@ -7,8 +7,8 @@
  */
 import { allocateHuge, viewMemory } from "#platform";
 import { allocateHost } from "../cpu/host-memory.js";
-import { CUDA_ERROR_NOT_READY, CUDA_SUCCESS, driverError } from "./driver.js";
 import type { CudaContext } from "./context.js";
+import { CUDA_ERROR_NOT_READY, CUDA_SUCCESS, driverError } from "./driver.js";
 
 /**
  * Bytes of one slot, the unit of copying. The copy engine pauses 2 to 3 µs between copies: 8 MiB loses 2 % of the link to
@@ -120,7 +120,12 @@ export function lockStaging<Result>(work: () => Promise<Result>): Promise<Result
 }
 
 /** Copies device memory into main memory, through the slots: one is emptied while the next is being filled. */
-export function readDevice(context: CudaContext, address: number, nbytes: number, target?: Uint8Array): Promise<Uint8Array> {
+export function readDevice(
+  context: CudaContext,
+  address: number,
+  nbytes: number,
+  target?: Uint8Array,
+): Promise<Uint8Array> {
   return lockStaging(async () => {
     const result = target ?? allocateHost(nbytes);
     const [first, second] = stagingSlots(context, 2) as [Slot, Slot];

@@ -5,7 +5,7 @@
  */
 
 /** Calls `next` with the value, at once unless it is a promise. */
-export function then<Value, Result>(
+export function andThen<Value, Result>(
   value: Value | Promise<Value>,
   next: (value: Value) => Result | Promise<Result>,
 ): Result | Promise<Result> {
