@@ -10,7 +10,7 @@ const folder = process.argv[2] ?? "/tmp/torchload-bench";
 const only = process.env.BENCH_ONLY?.split(",");
 const wants = (name) => only === undefined || only.includes(name);
 console.log(`making data in ${folder} …`);
-wall(python, [new URL("make_data.py", import.meta.url).pathname, folder]);
+wall(python, [new URL("make_data.py", import.meta.url).pathname, folder, ...(process.env.BENCH_DATA?.split(",") ?? [])]);
 const at = (name) => `${folder}/${name}`;
 const report = new Report();
 const peers = new Peers();
@@ -76,6 +76,9 @@ if (wants("small")) {
   await attempt("small", async () => {
     const file = at("small.legacy.pt");
     const splits = [];
+    // A warm process: the engine has compiled what it will compile.
+    for (let k = 0; k < 500; k++) await ours(file);
+    for (let k = 0; k < 20; k++) await peers.load("torch", file, "cuda");
     const times = await inTurn(
       {
         torchload: async () => {

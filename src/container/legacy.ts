@@ -30,7 +30,7 @@ export const LEGACY_MAGIC: readonly number[] = [
 const NUMEL_SIZE = 8;
 
 /** Bytes read at first to find the pickles' end; doubled until they are all there. */
-const FIRST_READ = 64 * 1024;
+const FIRST_READ = 16 * 1024;
 
 /** Legacy checkpoints, at the start of a source. */
 export const LEGACY: ContainerFormat = { name: "legacy", decode: (source, open) => decodeLegacy(source, 0, open) };

@@ -4,6 +4,16 @@
  * @module
  */
 
+import { PickleFault } from "./reader.js";
+
+/** Thrown when a value is wanted that a shortcut did not make: the stream is then read again without shortcuts. */
+export const SKIPPED: unique symbol = Symbol("skipped");
+
+/** What to throw for an index without a value. */
+export function unknownIndex(memo: Memo, index: number): PickleFault | typeof SKIPPED {
+  return memo.skipped ? SKIPPED : new PickleFault(`memo ${index} was never set`, "a memoised value", index);
+}
+
 /** Indices that have a place from the start: those of BINGET. */
 const FIRST_SIZE = 256;
 

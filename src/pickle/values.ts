@@ -21,7 +21,7 @@ export class Tuple<Item = unknown> extends Array<Item> {
 export class Size extends Tuple<number> {}
 
 /** Python has one empty tuple, too. */
-const EMPTY_TUPLE: Tuple<never> = Object.freeze(new Tuple<never>()) as Tuple<never>;
+export const EMPTY_TUPLE: Tuple<never> = Object.freeze(new Tuple<never>()) as Tuple<never>;
 
 /** Makes a frozen tuple of the items `[start, end)`, by default all. */
 export function tupleOf<Item>(items: readonly Item[], start = 0, end: number = items.length): Tuple<Item> {

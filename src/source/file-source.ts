@@ -7,8 +7,11 @@ import { openLocalFile } from "#platform";
 import type { LocalFile } from "../platform/platform.js";
 import type { ByteSource } from "./source.js";
 
-/** Bytes fetched at once at the start and the end of a file, where directories and pickles are read piece by piece. */
-const WINDOW = 64 * 1024;
+/**
+ * Bytes fetched at once at the start and the end of a file, where directories and pickles are read piece by piece. Enough
+ * for the pickle of a hundred tensors; fresh memory costs more than reading again where more is needed.
+ */
+const WINDOW = 16 * 1024;
 
 /** A file on a local or mounted file system. */
 export class FileSource implements ByteSource {

@@ -80,7 +80,7 @@ export function planTransfer(segments: readonly Segment[], sizes: PlanSizes): Tr
     let active = first;
     for (let at = rangeStart; at < rangeEnd; ) {
       if (used >= limit() || count >= MAX_READS) closeChunk();
-      const length = Math.min(sizes.read, limit() - used, rangeEnd - at);
+      const length = Math.min(readEnds.length < 2 ? sizes.read / 4 : sizes.read, limit() - used, rangeEnd - at);
       reads.push(at, length, used);
       const end = at + length;
       while (active < last && (sorted[active] as Segment).end <= at) active++;

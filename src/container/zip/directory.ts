@@ -421,12 +421,27 @@ function endRecordIn(tail: Uint8Array): number | undefined {
   return undefined;
 }
 
+/** The end records of an archive with nothing behind it, as PyTorch writes it. */
+const PLAIN_TAIL = END_RECORD_SIZE + ZIP64_LOCATOR_SIZE + ZIP64_END_RECORD_SIZE;
+
+/** Finds the directory: in the last bytes where nothing follows the archive, else by searching backwards. */
 function findDirectory(source: ByteSource): DirectoryPlace | Promise<DirectoryPlace> {
+  return andThen(directoryIn(source, PLAIN_TAIL, true), (place) => {
+    return place ?? (directoryIn(source, END_SEARCH + ZIP64_LOCATOR_SIZE, false) as DirectoryPlace | Promise<DirectoryPlace>);
+  });
+}
+
+/** The directory by the end record in the last `nbytes` bytes; `undefined` when it is not there and `atEnd` is asked for. */
+function directoryIn(
+  source: ByteSource,
+  nbytes: number,
+  atEnd: boolean,
+): DirectoryPlace | undefined | Promise<DirectoryPlace | undefined> {
   const file = source.name;
-  // Where nothing follows the archive, its end record is in the last bytes, with the two zip64 records before it.
-  const tailStart = Math.max(0, source.size - END_SEARCH - ZIP64_LOCATOR_SIZE);
+  const tailStart = Math.max(0, source.size - nbytes);
   return andThen(source.read(tailStart, source.size), (tail) => {
     const at = endRecordIn(tail);
+    if (atEnd && at !== tail.length - END_RECORD_SIZE) return undefined;
     if (at === undefined) {
       throw new FormatError(
         `Cannot load "${file}": the zip archive is cut short: its ${source.size} bytes have no central directory at their end`,
