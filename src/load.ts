@@ -12,7 +12,7 @@ import { Device } from "./device/device.js";
 import { decodeRules, type Input, type OpenOptions, sourceOf } from "./open.js";
 import { decisionOf, type MapLocation } from "./torch/location.js";
 import { resolverFor } from "./torch/resolver.js";
-import { transfer } from "./transfer/transfer.js";
+import { type EarlyReads, readEarly, transfer } from "./transfer/transfer.js";
 
 /** What a load did and how long each step took. */
 export interface LoadReport {
@@ -61,9 +61,10 @@ export async function load(input: Input, options: LoadOptions = {}): Promise<unk
   const started = performance.now();
   const { rules, decodeOptions } = decodeRules(options);
   const source = sourceOf(input);
+  let early: EarlyReads | undefined;
   try {
     const decide = decisionOf(options.mapLocation, source.name);
-    warmUp(options.mapLocation);
+    if (startCuda(options.mapLocation)) early = readEarly(source);
     const found = options.offset ? legacyAt(options.offset) : detect(source);
     const format = found instanceof Promise ? await found : found;
     const opened = performance.now();
@@ -76,6 +77,7 @@ export async function load(input: Input, options: LoadOptions = {}): Promise<unk
       mmap: options.mmap ?? true,
       signal: options.signal,
       onProgress: options.onProgress,
+      early,
       onPlaced: () => {
         placedAt = performance.now();
       },
@@ -92,17 +94,22 @@ export async function load(input: Input, options: LoadOptions = {}): Promise<unk
     });
     return contents.value;
   } finally {
+    await early?.cancel();
     if (source !== input) await source.close?.();
   }
 }
 
-/** Starts the driver of the device that all goes to, so that it gets ready while the file is being decoded. */
-function warmUp(mapLocation: MapLocation | undefined): void {
+/**
+ * Starts the driver when all goes to a CUDA device, so that it gets ready while the file is being decoded. Gives whether all
+ * does.
+ */
+function startCuda(mapLocation: MapLocation | undefined): boolean {
   const name = mapLocation instanceof Device ? mapLocation.toString() : mapLocation;
   const match = typeof name === "string" ? /^cuda(?::?(\d+))?$/.exec(name) : null;
-  if (match === null) return;
+  if (match === null) return false;
   // Failures are met again, and told, where the device is needed.
   startContext(Number(match[1] ?? 0)).catch(() => {});
+  return true;
 }
 
 async function startContext(index: number): Promise<void> {

@@ -10,9 +10,11 @@ import { openCudaBackend, uploadBytes } from "../device/cuda/cuda-backend.js";
 import { CudaArena, CudaMemory } from "../device/cuda/cuda-memory.js";
 import type { Device, DeviceMemory } from "../device/device.js";
 import { UnsupportedError } from "../errors.js";
+import type { FileSource } from "../source/file-source.js";
 import type { ByteSource } from "../source/source.js";
 import { type FillOptions, type FillTarget, fillDevices } from "./fill-devices.js";
 import type { LocatedStorage } from "./fill-host.js";
+import { HeadReads } from "./head-reads.js";
 import { layoutOf } from "./layout.js";
 import type { Segment } from "./plan.js";
 
@@ -92,8 +94,14 @@ export async function fillCuda(
   source: ByteSource,
   { segments, targets }: CudaPlacement,
   fill: FillOptions,
+  head: HeadReads | undefined,
 ): Promise<void> {
-  if (segments.length > 0) await fillDevices(source, segments, targets, fill);
+  if (segments.length > 0) await fillDevices(source, segments, targets, fill, head);
+}
+
+/** Begins reading a file before it is decoded, when the device it goes to is ready. */
+export function beginHead(source: FileSource): HeadReads | undefined {
+  return HeadReads.begin(source);
 }
 
 /** Writes bytes from main memory into memory on a device. */

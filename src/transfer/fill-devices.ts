@@ -7,8 +7,9 @@
  */
 import { copyMemory, nextTurn } from "#platform";
 import type { CudaContext } from "../device/cuda/context.js";
-import { lockStaging, SLOT_BYTES, SLOT_COUNT, type Slot, stagingSlots } from "../device/cuda/staging.js";
+import { gatheringSlot, lockStaging, SLOT_BYTES, SLOT_COUNT, type Slot, stagingSlots } from "../device/cuda/staging.js";
 import type { ByteSource } from "../source/source.js";
+import type { HeadReads } from "./head-reads.js";
 import {
   COPY_FIELDS,
   MAX_READS,
@@ -40,6 +41,9 @@ export interface FillTarget {
   readonly padded: boolean;
 }
 
+/** Queues of reads: as many threads can read at once. More do not make copying out of the page cache faster. */
+export const MAX_QUEUES = 16;
+
 /** How a fill is to run. */
 export interface FillOptions {
   readonly signal: AbortSignal | undefined;
@@ -52,21 +56,35 @@ export interface FillOptions {
  * @throws SourceError when a read fails, DeviceError when a copy does, the signal's reason when aborted. No read and no copy
  * is in flight any more then, so that the memory can be freed.
  */
-export function fillDevices(
+export async function fillDevices(
   source: ByteSource,
   segments: readonly Segment[],
   targets: readonly FillTarget[],
   options: FillOptions,
+  head?: HeadReads,
 ): Promise<void> {
   const total = segments.reduce((sum, { start, end }) => sum + (end - start), 0);
-  if (total === 0) return Promise.resolve();
-  const plan = planTransfer(segments, planSizes(total, SLOT_BYTES));
-  return lockStaging(async () => {
+  if (total === 0) return;
+  const plan = planTransfer(segments, planSizes(total, SLOT_BYTES), head);
+  const blocking = total <= BLOCKING;
+  if (head !== undefined) {
+    const loop = new FillLoop(plan, targets, head.reads);
+    loop.adopt(head);
+    try {
+      await loop.run(options, blocking);
+    } finally {
+      await head.close();
+      await loop.settle();
+      head.release();
+    }
+    return;
+  }
+  await lockStaging(async () => {
     options.signal?.throwIfAborted();
-    const reads = openSlotReads(source, Math.min(16, plan.reads.length / READ_FIELDS), options.signal);
+    const reads = openSlotReads(source, Math.min(MAX_QUEUES, plan.reads.length / READ_FIELDS), options.signal);
     const loop = new FillLoop(plan, targets, reads);
     try {
-      await loop.run(options, total <= BLOCKING);
+      await loop.run(options, blocking);
     } finally {
       await reads.close();
       await loop.settle();
@@ -99,10 +117,22 @@ class FillLoop {
     this.#reads = reads;
   }
 
+  /** Takes over reads that were begun before the plan was made. */
+  adopt(head: HeadReads): void {
+    for (let s = 0; s < head.chunks; s++) {
+      this.#slots.push(head.slots[s] as Slot);
+      this.#state[s] = READING;
+      this.#chunk[s] = s;
+      this.#left[s] = head.readsOf(s);
+      this.#pending.fill(1, s * MAX_READS, s * MAX_READS + head.readsOf(s));
+    }
+    this.#next = head.chunks;
+  }
+
   async run({ signal, progress }: FillOptions, blocking: boolean): Promise<void> {
-    // One slot more than there are chunks would never be used; pinning the next one overlaps with reading into the last.
-    const slots = Math.min(SLOT_COUNT - 1, this.#plan.chunks);
-    for (let s = 0; s < slots; s++) {
+    // Slots that are not pinned yet are pinned one by one, while the ones before are being read into.
+    const slots = Math.min(SLOT_COUNT, this.#plan.chunks);
+    for (let s = this.#slots.length; s < slots; s++) {
       this.#slots.push(stagingSlots((this.#targets[0] as FillTarget).context, s + 1)[s] as Slot);
       this.#start(s);
     }
@@ -228,7 +258,7 @@ class FillLoop {
   /** Brings small pieces together in a slot of their own as they shall lie on the device, and copies them at once. */
   #gather(slot: Slot, first: number, count: number, context: CudaContext): void {
     const { copies } = this.#plan;
-    this.#gatherSlot ??= stagingSlots(context, SLOT_COUNT)[SLOT_COUNT - 1] as Slot;
+    this.#gatherSlot ??= gatheringSlot(context);
     const gather = this.#gatherSlot;
     gather.waitSync();
     const start = copies[first * COPY_FIELDS + 3] as number;

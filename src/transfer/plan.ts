@@ -43,74 +43,111 @@ export interface TransferPlan {
   readonly copyEnds: readonly number[];
 }
 
+/** Bytes at the start of the file that are being read already: `chunks` slots of `chunkBytes`, the last perhaps shorter. */
+export interface PlannedHead {
+  readonly chunks: number;
+  readonly chunkBytes: number;
+  readonly nbytes: number;
+}
+
 /**
  * Plans a transfer.
  *
  * @param segments - in any order; segments of several targets may share bytes of the file, which are read once.
+ * @param head - what is being read already: the first chunks of the plan, whose reads are left out.
  */
-export function planTransfer(segments: readonly Segment[], sizes: PlanSizes): TransferPlan {
+export function planTransfer(segments: readonly Segment[], sizes: PlanSizes, head?: PlannedHead): TransferPlan {
   const sorted = isSorted(segments) ? segments : [...segments].sort((a, b) => a.start - b.start);
-  const reads: number[] = [];
-  const readEnds: number[] = [];
-  const copies: number[] = [];
-  const copyEnds: number[] = [];
-  let nbytes = 0;
-  /** Bytes and reads in the chunk that is being filled. */
-  let used = 0;
-  let count = 0;
-  const limit = (): number => Math.min(sizes.chunk, rampedChunk(readEnds.length, sizes.chunk));
-  const closeChunk = (): void => {
-    if (used === 0) return;
-    readEnds.push(reads.length / READ_FIELDS);
-    copyEnds.push(copies.length / COPY_FIELDS);
-    used = 0;
-    count = 0;
-  };
-  let first = 0;
-  while (first < sorted.length) {
-    // A range of the file that is read without a break, and the segments that start in it.
-    const rangeStart = (sorted[first] as Segment).start;
-    let rangeEnd = (sorted[first] as Segment).end;
-    let last = first + 1;
-    while (last < sorted.length && (sorted[last] as Segment).start <= rangeEnd + READ_THROUGH) {
-      rangeEnd = Math.max(rangeEnd, (sorted[last] as Segment).end);
-      last++;
-    }
-    /** The first segment that may still have bytes at `at`. */
-    let active = first;
-    for (let at = rangeStart; at < rangeEnd; ) {
-      if (used >= limit() || count >= MAX_READS) closeChunk();
-      const length = Math.min(readEnds.length < 2 ? sizes.read / 4 : sizes.read, limit() - used, rangeEnd - at);
-      reads.push(at, length, used);
-      const end = at + length;
-      while (active < last && (sorted[active] as Segment).end <= at) active++;
-      for (let k = active; k < last && (sorted[k] as Segment).start < end; k++) {
-        const segment = sorted[k] as Segment;
-        const from = Math.max(at, segment.start);
-        const to = Math.min(end, segment.end);
-        if (from >= to) continue;
-        nbytes += to - from;
-        const slotOffset = used + (from - at);
-        const address = segment.address + (from - segment.start);
-        if (!extendsLastCopy(copies, copyEnds, slotOffset, segment.target, address)) {
-          copies.push(slotOffset, to - from, segment.target, address);
-        } else {
-          (copies[copies.length - 3] as number) += to - from;
-        }
-      }
-      used += length;
-      count++;
-      at = end;
-    }
-    first = last;
-  }
-  closeChunk();
-  return { chunks: readEnds.length, nbytes, reads, readEnds, copies, copyEnds };
+  const planner = new Planner(sorted, sizes);
+  if (head !== undefined) planner.planHead(head);
+  planner.planRanges(head?.nbytes ?? 0);
+  return planner;
 }
 
-/** The first chunks are small, so that the first copy need not wait for a whole slot to be read. */
-function rampedChunk(index: number, chunk: number): number {
-  return index < 2 ? chunk / (4 >> index) : chunk;
+class Planner implements TransferPlan {
+  readonly reads: number[] = [];
+  readonly readEnds: number[] = [];
+  readonly copies: number[] = [];
+  readonly copyEnds: number[] = [];
+  nbytes = 0;
+  readonly #segments: readonly Segment[];
+  readonly #sizes: PlanSizes;
+  /** The first segment that may still have bytes that are not planned. */
+  #active = 0;
+
+  constructor(segments: readonly Segment[], sizes: PlanSizes) {
+    this.#segments = segments;
+    this.#sizes = sizes;
+  }
+
+  get chunks(): number {
+    return this.readEnds.length;
+  }
+
+  planHead({ chunks, chunkBytes, nbytes }: PlannedHead): void {
+    for (let k = 0; k < chunks; k++) {
+      this.#copy(k * chunkBytes, Math.min(nbytes, (k + 1) * chunkBytes), 0);
+      this.#closeChunk();
+    }
+  }
+
+  /** Plans what lies from `from` on in the file. */
+  planRanges(from: number): void {
+    const segments = this.#segments;
+    const { chunk, read } = this.#sizes;
+    let used = 0;
+    let count = 0;
+    const close = (): void => {
+      if (used > 0) this.#closeChunk();
+      used = 0;
+      count = 0;
+    };
+    for (let first = this.#active; first < segments.length; ) {
+      // A range of the file that is read without a break.
+      const start = Math.max(from, (segments[first] as Segment).start);
+      let end = (segments[first] as Segment).end;
+      first++;
+      while (first < segments.length && (segments[first] as Segment).start <= end + READ_THROUGH) {
+        end = Math.max(end, (segments[first] as Segment).end);
+        first++;
+      }
+      for (let at = start; at < end; ) {
+        if (used >= chunk || count >= MAX_READS) close();
+        const length = Math.min(read, chunk - used, end - at);
+        this.reads.push(at, length, used);
+        this.#copy(at, at + length, used);
+        used += length;
+        count++;
+        at += length;
+      }
+    }
+    close();
+  }
+
+  #closeChunk(): void {
+    this.readEnds.push(this.reads.length / READ_FIELDS);
+    this.copyEnds.push(this.copies.length / COPY_FIELDS);
+  }
+
+  /** Plans the copies of the file's bytes `[start, end)`, which lie in the slot from `slotOffset` on. */
+  #copy(start: number, end: number, slotOffset: number): void {
+    const segments = this.#segments;
+    while (this.#active < segments.length && (segments[this.#active] as Segment).end <= start) this.#active++;
+    for (let k = this.#active; k < segments.length && (segments[k] as Segment).start < end; k++) {
+      const segment = segments[k] as Segment;
+      const from = Math.max(start, segment.start);
+      const to = Math.min(end, segment.end);
+      if (from >= to) continue;
+      this.nbytes += to - from;
+      const offset = slotOffset + (from - start);
+      const address = segment.address + (from - segment.start);
+      if (extendsLastCopy(this.copies, this.copyEnds, offset, segment.target, address)) {
+        (this.copies[this.copies.length - 3] as number) += to - from;
+      } else {
+        this.copies.push(offset, to - from, segment.target, address);
+      }
+    }
+  }
 }
 
 /** Whether a copy goes on where the last one of the same chunk ends, in the slot and on the device. */
@@ -138,10 +175,11 @@ function isSorted(segments: readonly Segment[]): boolean {
   return true;
 }
 
-/** The sizes for a transfer of `nbytes` bytes: small ones are cut finer, so that reading and copying still overlap. */
+/** Requests of this many bytes are large enough that starting them does not show. */
+const MIN_READ = 512 * 1024;
+
+/** The sizes for a transfer of `nbytes` bytes: small ones are cut so that several threads have something to read. */
 export function planSizes(nbytes: number, slotBytes: number): PlanSizes {
-  const MiB = 1024 * 1024;
-  if (nbytes > 8 * slotBytes) return { chunk: slotBytes, read: 2 * MiB };
   const eighth = Math.ceil(nbytes / 8 / 4096) * 4096;
-  return { chunk: slotBytes, read: Math.min(MiB, Math.max(256 * 1024, eighth)) };
+  return { chunk: slotBytes, read: Math.min(slotBytes / 4, Math.max(MIN_READ, eighth)) };
 }

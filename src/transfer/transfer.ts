@@ -14,6 +14,7 @@ import type { Storage } from "../tensor/storage.js";
 import type { Decide, Placement } from "../torch/location.js";
 import type { FillOptions } from "./fill-devices.js";
 import { fillByReading, fillFromMapping, fillGiven, type LocatedStorage } from "./fill-host.js";
+import type { HeadReads } from "./head-reads.js";
 import { type Progress, ProgressReporter } from "./progress.js";
 
 /** What a transfer needs beside the storages. */
@@ -23,7 +24,9 @@ export interface TransferOptions {
   readonly mmap: boolean;
   readonly signal?: AbortSignal | undefined;
   readonly onProgress?: ((progress: Progress) => void) | undefined;
-  /** Called when all memory is there and no byte has been read. */
+  /** What {@link readEarly} gave for the same source. */
+  readonly early?: EarlyReads | undefined;
+  /** Called when all memory is there. */
   readonly onPlaced?: (() => void) | undefined;
 }
 
@@ -152,11 +155,28 @@ function isSorted(located: readonly LocatedStorage[]): boolean {
   return true;
 }
 
-let fillCuda: Promise<typeof import("./fill-cuda.js")> | undefined;
+type FillCuda = typeof import("./fill-cuda.js");
 
-function importFillCuda(): Promise<typeof import("./fill-cuda.js")> {
-  fillCuda ??= import("./fill-cuda.js");
-  return fillCuda;
+let importing: Promise<FillCuda> | undefined;
+let imported: FillCuda | undefined;
+
+function importFillCuda(): Promise<FillCuda> {
+  importing ??= import("./fill-cuda.js").then((module) => {
+    imported = module;
+    return module;
+  });
+  return importing;
+}
+
+/** Reads that were begun before a file was decoded. */
+export interface EarlyReads {
+  /** Ends them when nothing came of them. */
+  cancel(): Promise<void>;
+}
+
+/** Begins reading a file all of which goes to CUDA, when the process has loaded to CUDA before. */
+export function readEarly(source: ByteSource): EarlyReads | undefined {
+  return imported !== undefined && source instanceof FileSource ? imported.beginHead(source) : undefined;
 }
 
 async function fillGroups(
@@ -175,7 +195,9 @@ async function fillGroups(
     if (isMemory(destination)) await fillGiven(source, located, destination, fill);
     else await fillHost(source, located, fill, options);
   }
-  if (devices !== undefined) await cuda?.fillCuda(source, devices, fill);
+  if (devices !== undefined) await cuda?.fillCuda(source, devices, fill, options.early as HeadReads | undefined);
+  // What follows uploads through the same slots.
+  await options.early?.cancel();
   for (const { destination, made } of [...inHost, ...onDevices]) {
     for (const { storage, read } of made) {
       fill.signal?.throwIfAborted();

@@ -427,7 +427,9 @@ const PLAIN_TAIL = END_RECORD_SIZE + ZIP64_LOCATOR_SIZE + ZIP64_END_RECORD_SIZE;
 /** Finds the directory: in the last bytes where nothing follows the archive, else by searching backwards. */
 function findDirectory(source: ByteSource): DirectoryPlace | Promise<DirectoryPlace> {
   return andThen(directoryIn(source, PLAIN_TAIL, true), (place) => {
-    return place ?? (directoryIn(source, END_SEARCH + ZIP64_LOCATOR_SIZE, false) as DirectoryPlace | Promise<DirectoryPlace>);
+    return (
+      place ?? (directoryIn(source, END_SEARCH + ZIP64_LOCATOR_SIZE, false) as DirectoryPlace | Promise<DirectoryPlace>)
+    );
   });
 }
 

@@ -16,7 +16,7 @@ import { CUDA_ERROR_NOT_READY, CUDA_SUCCESS, driverError } from "./driver.js";
  */
 export const SLOT_BYTES: number = 8 * 1024 * 1024;
 
-/** The most slots there are: 64 MiB in all, which keeps sixteen reads and a few copies in flight. */
+/** Slots of a load: 64 MiB in all, which keeps sixteen reads and a few copies in flight. */
 export const SLOT_COUNT = 8;
 
 /** `CU_MEMHOSTALLOC_PORTABLE` and `CU_MEMHOSTREGISTER_PORTABLE`: pinned for every context. */
@@ -84,6 +84,19 @@ export function stagingSlots(context: CudaContext, count: number): readonly Slot
   return slots.slice(0, count);
 }
 
+/** The slots that are pinned already. */
+export function pinnedSlots(): readonly Slot[] {
+  return slots;
+}
+
+let gathering: Slot | undefined;
+
+/** One more slot, for loads that bring small pieces together before they copy them. */
+export function gatheringSlot(context: CudaContext): Slot {
+  gathering ??= new Slot(pin(context));
+  return gathering;
+}
+
 function pin(context: CudaContext): number {
   const driver = context.use();
   const huge = allocateHuge(SLOT_BYTES);
@@ -97,9 +110,18 @@ function pin(context: CudaContext): number {
 let staging: Promise<unknown> = Promise.resolve();
 let busy = 0;
 
-/** Whether a load is using the slots. */
-export function stagingBusy(): boolean {
-  return busy > 0;
+/** Takes the slots if nobody holds them; the result gives them back. */
+export function tryLockStaging(): (() => void) | undefined {
+  if (busy > 0) return undefined;
+  let release = (): void => {};
+  staging = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  busy++;
+  return () => {
+    busy--;
+    release();
+  };
 }
 
 /** Runs `work` while it alone holds the slots: transfers share one link, and one after the other is no slower. */
