@@ -89,7 +89,8 @@ if (wants("small")) {
         "torch.load": () => peers.load("torch", file, "cuda"),
         safetensors: () => peers.load("safetensors", at("small.safetensors"), "cuda"),
       },
-      100,
+      10,
+      20,
     );
     const middle = splits.sort((a, b) => a.fillMs - b.fillMs)[splits.length >> 1];
     report.add(

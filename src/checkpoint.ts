@@ -6,10 +6,10 @@
 import type { ContainerFormat, Contents, DecodeOptions, Facts, StoragePlace } from "./container/container.js";
 import type { Device } from "./device/device.js";
 import type { ByteSource } from "./source/source.js";
+import { namedTensors } from "./tensor/named-tensors.js";
 import { Storage } from "./tensor/storage.js";
 import { Tensor } from "./tensor/tensor.js";
 import { decisionOf, type MapLocation } from "./torch/location.js";
-import { namedTensors } from "./torch/named-tensors.js";
 import { resolverFor } from "./torch/resolver.js";
 import type { GlobalRules } from "./torch/torch-handlers.js";
 import type { Progress } from "./transfer/progress.js";

@@ -43,6 +43,8 @@ export interface FormatErrorDetails extends ErrorDetails {
   readonly expected?: string | number | undefined;
   /** What the file has there. */
   readonly found?: string | number | undefined;
+  /** For a file that is cut short: the names of the tensors that are whole. */
+  readonly whole?: readonly string[] | undefined;
 }
 
 /** The bytes are not what the format demands: damaged, cut short, contradictory, or another format altogether. */
@@ -52,6 +54,7 @@ export class FormatError extends TorchloadError {
   readonly byteOffset: number | undefined;
   readonly expected: string | number | undefined;
   readonly found: string | number | undefined;
+  readonly whole: readonly string[] | undefined;
 
   constructor(message: string, details: FormatErrorDetails = {}) {
     super(message, details);
@@ -59,6 +62,7 @@ export class FormatError extends TorchloadError {
     this.byteOffset = details.byteOffset;
     this.expected = details.expected;
     this.found = details.found;
+    this.whole = details.whole;
   }
 }
 

@@ -7,7 +7,7 @@ import { backendOf } from "../device/backends.js";
 import { parseDevice } from "../device/device.js";
 import { isTorchloadError } from "../errors.js";
 import { type LoadOptions, type LoadReport, load } from "../load.js";
-import { namedTensors } from "../torch/named-tensors.js";
+import { namedTensors } from "../tensor/named-tensors.js";
 import { bytesText, ProgressBar, painter, printable, rateText, tableText, timeText } from "./terminal.js";
 
 /** Options of the command. */

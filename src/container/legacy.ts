@@ -17,6 +17,7 @@ import { andThen } from "../source/and-then.js";
 import type { ByteSource } from "../source/source.js";
 import type { Storage } from "../tensor/storage.js";
 import type { ContainerFormat, Contents, OpenResolver, Resolver } from "./container.js";
+import { cutShortError } from "./damage.js";
 
 const MAGIC = 0x1950a86a20f9469cfc6cn;
 const PROTOCOL_VERSION = 1001;
@@ -99,10 +100,11 @@ function decodePickles(source: ByteSource, start: number, bytes: Uint8Array, ope
     );
   }
   const systemInfo = next("system info", PLAIN);
-  const resolver = open((storage) => checkFits(source, storage));
+  // Sizes are compared with the file's once all are known, before anything is made of them.
+  const resolver = open(() => {});
   const value = next("object", resolver.handlers);
   const keys = next("storage keys", PLAIN);
-  const places = placeStorages(source, start + at, keys, resolver);
+  const places = placeStorages(source, start + at, value, keys, resolver);
   const { storages } = resolver;
   for (const storage of storages) {
     if (!places.has(storage) && storage.nbytes > 0) {
@@ -139,17 +141,14 @@ function factsOf(protocol: number, systemInfo: unknown): Record<string, string |
   return facts;
 }
 
-/** Refuses a storage that the file is too short for, before anything is made of its size. */
-function checkFits(source: ByteSource, storage: Storage): void {
-  if (storage.nbytes <= source.size) return;
-  throw new FormatError(
-    `Cannot load "${source.name}": storage "${storage.key}" has ${storage.nbytes} bytes, the whole file ${source.size}`,
-    { file: source.name, record: storage.key, expected: storage.nbytes, found: source.size },
-  );
-}
-
 /** Where the bytes of each storage start: they follow each other in the order of the list of keys. */
-function placeStorages(source: ByteSource, dataStart: number, keys: unknown, resolver: Resolver): Map<Storage, number> {
+function placeStorages(
+  source: ByteSource,
+  dataStart: number,
+  value: unknown,
+  keys: unknown,
+  resolver: Resolver,
+): Map<Storage, number> {
   const file = source.name;
   if (!Array.isArray(keys))
     throw new FormatError(`Cannot load "${file}": the list of storages is not a list`, { file });
@@ -169,24 +168,12 @@ function placeStorages(source: ByteSource, dataStart: number, keys: unknown, res
     places.set(storage, at);
     at += storage.nbytes;
   }
-  if (at > source.size) throw cutShort(source, at, places);
-  return places;
-}
-
-/** The error for a stream that ends within its storages: how much is missing, and what is whole. */
-function cutShort(source: ByteSource, needed: number, places: ReadonlyMap<Storage, number>): FormatError {
-  const { name: file, size } = source;
-  let whole = 0;
-  let first: Storage | undefined;
-  for (const [storage, start] of places) {
-    if (start + storage.nbytes <= size) whole++;
-    else first ??= storage;
+  if (at > source.size) {
+    const whole = new Set<Storage>();
+    for (const [storage, start] of places) if (start + storage.nbytes <= source.size) whole.add(storage);
+    throw cutShortError({ file, size: source.size, needed: at, value, storages: resolver.storages, whole });
   }
-  return new FormatError(
-    `Cannot load "${file}": it is cut short: ${size} of ${needed} bytes are here, ${needed - size} are missing; ` +
-      `${whole} of ${places.size} storages are whole, the first that is not is "${first?.key}"`,
-    { file, record: first?.key, expected: needed, found: size },
-  );
+  return places;
 }
 
 /** Compares the number in front of a storage's bytes with what its tensors were built for. */

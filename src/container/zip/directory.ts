@@ -22,8 +22,10 @@ const ZIP64_END_RECORD = 0x06064b50;
 const ZIP64_END_RECORD_SIZE = 56;
 const CENTRAL_HEADER = 0x02014b50;
 const CENTRAL_HEADER_SIZE = 46;
-const LOCAL_HEADER = 0x04034b50;
-const LOCAL_HEADER_SIZE = 30;
+/** Signature of a local header. */
+export const LOCAL_HEADER = 0x04034b50;
+/** Bytes of a local header in front of the name. */
+export const LOCAL_HEADER_SIZE = 30;
 const ZIP64_EXTRA = 1;
 const UINT32_MAX = 0xffffffff;
 const UINT16_MAX = 0xffff;
@@ -407,12 +409,6 @@ export function readZipDirectory(source: ByteSource): ZipDirectory | Promise<Zip
   );
 }
 
-/** Whether the source ends as a zip archive does. */
-export function hasEndRecord(source: ByteSource): boolean | Promise<boolean> {
-  const start = Math.max(0, source.size - END_SEARCH);
-  return andThen(source.read(start, source.size), (tail) => endRecordIn(tail) !== undefined);
-}
-
 function endRecordIn(tail: Uint8Array): number | undefined {
   const view = new DataView(tail.buffer, tail.byteOffset, tail.byteLength);
   for (let at = tail.length - END_RECORD_SIZE; at >= 0; at--) {
@@ -420,6 +416,9 @@ function endRecordIn(tail: Uint8Array): number | undefined {
   }
   return undefined;
 }
+
+/** What is `expected` in the error for an archive without an end record: one that was cut short. */
+export const NO_END_RECORD = "end of central directory";
 
 /** The end records of an archive with nothing behind it, as PyTorch writes it. */
 const PLAIN_TAIL = END_RECORD_SIZE + ZIP64_LOCATOR_SIZE + ZIP64_END_RECORD_SIZE;
@@ -447,7 +446,7 @@ function directoryIn(
     if (at === undefined) {
       throw new FormatError(
         `Cannot load "${file}": the zip archive is cut short: its ${source.size} bytes have no central directory at their end`,
-        { file, expected: "end of central directory", found: source.size },
+        { file, expected: NO_END_RECORD, found: source.size },
       );
     }
     const view = new DataView(tail.buffer, tail.byteOffset, tail.byteLength);

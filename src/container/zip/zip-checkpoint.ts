@@ -11,8 +11,9 @@ import { andThen } from "../../source/and-then.js";
 import type { ByteSource } from "../../source/source.js";
 import type { Storage } from "../../tensor/storage.js";
 import { type ContainerFormat, type Contents, type DecodeOptions, type OpenResolver, swapBytes } from "../container.js";
-import { METHOD_STORED, readZipDirectory, type ZipDirectory } from "./directory.js";
+import { METHOD_STORED, NO_END_RECORD, readZipDirectory, type ZipDirectory } from "./directory.js";
 import { readRecord } from "./record.js";
+import { salvageZip } from "./salvage.js";
 
 /** The versions of the archive format that PyTorch 2.11 reads. */
 const MIN_VERSION = 1;
@@ -33,9 +34,26 @@ const MAX_FACT_SIZE = 1024;
 /** Zip checkpoints. */
 export const ZIP: ContainerFormat = {
   name: "zip",
-  decode: (source, open, options) =>
-    andThen(readZipDirectory(source), (directory) => decodeArchive(source, directory, open, options)),
+  decode(source, open, options) {
+    let directory: ZipDirectory | Promise<ZipDirectory>;
+    try {
+      directory = readZipDirectory(source);
+    } catch (error) {
+      return explainCut(source, open, error);
+    }
+    if (!(directory instanceof Promise)) return decodeArchive(source, directory, open, options);
+    return directory.then(
+      (found) => decodeArchive(source, found, open, options),
+      (error) => explainCut(source, open, error),
+    );
+  },
 };
+
+/** Throws the error for an archive without an end, with what is whole of it where its start tells. */
+async function explainCut(source: ByteSource, open: OpenResolver, error: unknown): Promise<never> {
+  const cut = error instanceof FormatError && error.expected === NO_END_RECORD;
+  throw (cut ? await salvageZip(source, open) : undefined) ?? error;
+}
 
 /** Decodes an archive whose directory was read. @throws FormatError @throws UnsupportedError */
 export function decodeArchive(

@@ -4,7 +4,7 @@
  * @module
  */
 import { PythonObject } from "../pickle/values.js";
-import { Tensor } from "../tensor/tensor.js";
+import { Tensor } from "./tensor.js";
 
 /** An object that is still to be looked into. */
 interface Pending {
