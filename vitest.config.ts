@@ -19,7 +19,7 @@ const config: ViteUserConfig = defineConfig({
       node("unit"),
       node("device"),
       node("hostile"),
-      node("roundtrip", { testTimeout: 300_000 }),
+      node("roundtrip", { testTimeout: 300_000, hookTimeout: 300_000 }),
       node("corpus", { testTimeout: 120_000 }),
       {
         extends: true as const,

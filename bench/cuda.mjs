@@ -10,7 +10,11 @@ const folder = process.argv[2] ?? "/tmp/torchload-bench";
 const only = process.env.BENCH_ONLY?.split(",");
 const wants = (name) => only === undefined || only.includes(name);
 console.log(`making data in ${folder} …`);
-wall(python, [new URL("make_data.py", import.meta.url).pathname, folder, ...(process.env.BENCH_DATA?.split(",") ?? [])]);
+wall(python, [
+  new URL("make_data.py", import.meta.url).pathname,
+  folder,
+  ...(process.env.BENCH_DATA?.split(",") ?? []),
+]);
 const at = (name) => `${folder}/${name}`;
 const report = new Report();
 const peers = new Peers();

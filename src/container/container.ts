@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { UnsupportedError } from "../errors.js";
 import type { PickleHandlers } from "../pickle/handlers.js";
 import type { ByteSource } from "../source/source.js";
 import type { Storage } from "../tensor/storage.js";
@@ -26,8 +27,13 @@ export interface Resolver {
   swapWidth(storage: Storage): number;
 }
 
-/** Makes a {@link Resolver}; `check` is called with each new storage and throws when the source cannot hold it. */
-export type OpenResolver = (check: (storage: Storage) => void) => Resolver;
+/**
+ * Makes a {@link Resolver}.
+ *
+ * @param check - called with each new storage; throws when the source cannot hold it.
+ * @param pickleSize - size of the pickle in bytes: what its calls copy must be in proportion to it.
+ */
+export type OpenResolver = (check: (storage: Storage) => void, pickleSize: number) => Resolver;
 
 /** How a checkpoint is decoded. */
 export interface DecodeOptions {
@@ -53,6 +59,24 @@ export interface ContainerFormat {
   readonly name: string;
   /** Decodes a source of this kind. */
   decode(source: ByteSource, open: OpenResolver, options: DecodeOptions): Contents | Promise<Contents>;
+}
+
+/**
+ * The most bytes of a pickle or directory, which are read whole. Far above what checkpoints have, as tensors lie beside the
+ * pickle; and below what one array of every engine can hold, beyond which the engine's own error would come.
+ */
+const MAX_IN_MEMORY = 2 ** 31 - 1;
+
+/** Refuses what would be read whole and is too large for that, such as the holes of a sparse file. */
+export function checkPickleSize(file: string, nbytes: number): void {
+  if (nbytes <= MAX_IN_MEMORY) return;
+  throw new UnsupportedError(
+    `Cannot load "${file}": its pickle has ${nbytes} bytes; at most ${MAX_IN_MEMORY} are read`,
+    {
+      file,
+      feature: "pickles of 2 GiB and more",
+    },
+  );
 }
 
 /** Turns round the bytes of each element of `width` bytes, in place. */

@@ -105,13 +105,15 @@ describe("records", () => {
 
   test("are not told apart by what decoders leave out", async () => {
     // A byte order mark is a character of the name, so this record is another one, and data.pkl is not there.
-    const marked = await refused(pickleWith({ name: concat(utf8("archive/"), code(0xef, 0xbb, 0xbf), utf8("data.pkl")) }));
+    const marked = await refused(
+      pickleWith({ name: concat(utf8("archive/"), code(0xef, 0xbb, 0xbf), utf8("data.pkl")) }),
+    );
     expect(marked.message).toContain('it has no record "data.pkl"');
   });
 
   test("under two roots are refused", async () => {
     const error = await refused(weightWith({ name: "other/data/0" }));
-    expect(error.message).toContain('record "other/data/0" is not in the archive\'s root folder');
+    expect(error.message).toContain('record "other/data/0" is not in the folder of the first record');
     expect((await refused(weightWith({ name: "arc" }))).message).toContain('record "arc" is not in');
     expect((await refused(pickleWith({ name: "data.pkl" }))).message).toContain('record "data.pkl" is not in');
   });
@@ -169,11 +171,11 @@ describe("records", () => {
 describe("places", () => {
   test("that overlap are refused", async () => {
     const twice = zipWith((record, name) =>
-      name === "data/0"
-        ? [record, { ...record, name: "archive/data/1", central: { headerOffset: 192 } }]
-        : record,
+      name === "data/0" ? [record, { ...record, name: "archive/data/1", central: { headerOffset: 192 } }] : record,
     );
-    expect((await refused(twice)).message).toMatch(/reaches to byte \d+ at least, the next record or the directory starts at/);
+    expect((await refused(twice)).message).toMatch(
+      /reaches to byte \d+ at least, the next record or the directory starts at/,
+    );
     const over = await refused(weightWith({ central: { size: 1000, compressedSize: 1000 } }));
     expect(over.message).toMatch(/reaches to byte \d+ at least/);
   });
@@ -184,7 +186,11 @@ describe("places", () => {
     const smuggled = zip([
       ...records,
       { name: "archive/data/9", content: outer },
-      { name: "archive/data/10", content: new Uint8Array(0), central: { headerOffset: 640, size: 16, compressedSize: 16 } },
+      {
+        name: "archive/data/10",
+        content: new Uint8Array(0),
+        central: { headerOffset: 640, size: 16, compressedSize: 16 },
+      },
     ]);
     expect((await refused(smuggled)).message).toMatch(/reaches to byte \d+ at least/);
   });
@@ -192,9 +198,7 @@ describe("places", () => {
   test("beyond the file or 2^53 are refused", async () => {
     const beyond = await refused(weightWith({ central: { headerOffset: 0xfffffff0 } }));
     expect(beyond.message).toMatch(/reaches to byte \d+ at least, the next record or the directory starts at/);
-    const far = await refused(
-      weightWith({ central: { headerOffset: 0xffffffff, extra: zip64Extra(2n ** 53n) } }),
-    );
+    const far = await refused(weightWith({ central: { headerOffset: 0xffffffff, extra: zip64Extra(2n ** 53n) } }));
     expect(far.message).toContain("a size or offset of the archive is beyond 2^53");
     const most = await refused(
       weightWith({
@@ -248,7 +252,9 @@ describe("a local header", () => {
   ])("that says %s which the directory does not is refused", async (_, local) => {
     const error = await refused(weightWith({ local }), { by: "load" });
     expect(error.message).toMatch(/its local header has another .* than the directory/);
-    expect((await refused(pickleWith({ local }))).message).toMatch(/its local header has another .* than the directory/);
+    expect((await refused(pickleWith({ local }))).message).toMatch(
+      /its local header has another .* than the directory/,
+    );
   });
 
   test("may say its sizes, or leave them to the directory", async () => {
@@ -324,7 +330,9 @@ describe("the directory", () => {
     const last = records.length - 1;
     for (const lie of [{ nameLength: 0xffff }, { extraLength: 0xffff }]) {
       const changed = records.map((record, k) => (k === last ? { ...record, central: lie } : record));
-      expect((await refused(zip(changed))).message).toMatch(/record \d of its central directory runs beyond the directory/);
+      expect((await refused(zip(changed))).message).toMatch(
+        /record \d of its central directory runs beyond the directory/,
+      );
     }
   });
 
@@ -420,7 +428,7 @@ describe("the small records", () => {
     ["byteorder", "middle", 'expected "little" or "big"'],
     ["byteorder", "", 'expected "little" or "big"'],
     ["byteorder", "little\0", 'expected "little" or "big"'],
-  ])("%s as %j is refused", async (name, content, message) => {
+  ])("are checked: %s as %.40j", async (name, content, message) => {
     const bytes = zipWith((record, of) => (of === name ? { ...record, content: utf8(content) } : record));
     expect((await refused(bytes)).message).toContain(message);
   });

@@ -41,8 +41,34 @@ export function floats(...values: number[]): Uint8Array {
 /** Opcodes of a pickle with their arguments. */
 export type Code = Uint8Array;
 
+type Opcode =
+  | "MARK"
+  | "STOP"
+  | "POP"
+  | "DUP"
+  | "NONE"
+  | "BINPERSID"
+  | "REDUCE"
+  | "EMPTY_LIST"
+  | "APPEND"
+  | "BUILD"
+  | "APPENDS"
+  | "SETITEM"
+  | "TUPLE"
+  | "SETITEMS"
+  | "EMPTY_DICT"
+  | "NEWOBJ"
+  | "TUPLE1"
+  | "NEWTRUE"
+  | "NEWFALSE"
+  | "EMPTY_SET"
+  | "ADDITEMS"
+  | "FROZENSET"
+  | "NEWOBJ_EX"
+  | "STACK_GLOBAL";
+
 /** Opcodes without an argument, by the names of `pickletools`. */
-export const op = {
+export const op: Readonly<Record<Opcode, Code>> = {
   MARK: code(0x28),
   STOP: code(0x2e),
   POP: code(0x30),
@@ -67,7 +93,7 @@ export const op = {
   FROZENSET: code(0x91),
   NEWOBJ_EX: code(0x92),
   STACK_GLOBAL: code(0x93),
-} as const satisfies Readonly<Record<string, Code>>;
+};
 
 /** Raw bytes, for what no assembler should help with. */
 export function code(...bytes: number[]): Code {
@@ -358,7 +384,10 @@ export function checkpointRecords(
 }
 
 /** A zip checkpoint. */
-export function zipCheckpoint(value: Code, storages: Readonly<Record<string, Uint8Array>> = {}): Uint8Array<ArrayBuffer> {
+export function zipCheckpoint(
+  value: Code,
+  storages: Readonly<Record<string, Uint8Array>> = {},
+): Uint8Array<ArrayBuffer> {
   return zip(checkpointRecords(value, storages));
 }
 

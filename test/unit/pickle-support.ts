@@ -131,7 +131,8 @@ export function comparable(value: unknown): unknown {
     const entries = Array.from(value, ([key, item]) => [comparable(key), comparable(item)]);
     return value instanceof OrderedDict ? { OrderedDict: entries } : { dict: entries };
   }
-  if (value instanceof Set) return { [value instanceof FrozenSet ? "frozenset" : "set"]: sorted(Array.from(value, comparable)) };
+  if (value instanceof Set)
+    return { [value instanceof FrozenSet ? "frozenset" : "set"]: sorted(Array.from(value, comparable)) };
   throw new TypeError(`no form for ${Object.prototype.toString.call(value)}`);
 }
 
@@ -180,7 +181,9 @@ export function pickled(value: unknown): Uint8Array {
     else if (typeof inner === "string") parts.push(stream("X"), int32(wtf8(inner).length), wtf8(inner));
     else if (typeof inner === "bigint" || (Number.isInteger(inner) && !Object.is(inner, -0))) {
       const digits = long(BigInt(inner as number | bigint));
-      parts.push(digits.length < 256 ? stream("\x8a", digits.length, digits) : stream("\x8b", int32(digits.length), digits));
+      parts.push(
+        digits.length < 256 ? stream("\x8a", digits.length, digits) : stream("\x8b", int32(digits.length), digits),
+      );
     } else if (typeof inner === "number") parts.push(stream("G", float64(inner)));
     else if (inner instanceof Tuple) {
       if (inner.length === 0) parts.push(stream(")"));
@@ -188,7 +191,10 @@ export function pickled(value: unknown): Uint8Array {
     } else if (Array.isArray(inner)) later(bytes("]("), ...inner.map(item), bytes("e"));
     else if (inner instanceof ByteArray) call("__builtin__.bytearray", [Uint8Array.from(inner)]);
     else if (inner instanceof Uint8Array) call("_codecs.encode", [Buffer.from(inner).toString("latin1"), "latin1"]);
-    else if (inner instanceof Complex) later(bytes("c__builtin__\ncomplex\n"), () => parts.push(stream("G", float64(inner.re), "G", float64(inner.im), "\x86R")));
+    else if (inner instanceof Complex)
+      later(bytes("c__builtin__\ncomplex\n"), () =>
+        parts.push(stream("G", float64(inner.re), "G", float64(inner.im), "\x86R")),
+      );
     else if (inner instanceof FrozenSet) call("__builtin__.frozenset", [[...inner]]);
     else if (inner instanceof Set) call("__builtin__.set", [[...inner]]);
     else if (inner instanceof Map) {

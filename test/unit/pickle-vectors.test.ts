@@ -14,7 +14,8 @@ const rows = readFileSync(new URL("pickle-vectors.jsonl", import.meta.url), "utf
   .trim()
   .split("\n")
   .map((line) => JSON.parse(line) as Row);
-const of = (kind: string) => rows.filter((row) => row[0] === kind).map(([, name, hex, verdict]) => ({ name, hex, verdict }));
+const of = (kind: string) =>
+  rows.filter((row) => row[0] === kind).map(([, name, hex, verdict]) => ({ name, hex, verdict }));
 
 describe("what Python writes is read as what it was", () => {
   describe.each(of("value"))("$name", ({ hex, verdict }) => {
@@ -27,7 +28,9 @@ describe("what Python writes is read as what it was", () => {
   });
 });
 
-test.each(of("stream"))("Python and this library agree on: $name", ({ hex, verdict }) => check(hex[0] as string, verdict));
+test.each(of("stream"))("Python and this library agree on: $name", ({ hex, verdict }) =>
+  check(hex[0] as string, verdict),
+);
 
 test.each(of("mutant"))("Python and this library agree on mutant $name", ({ hex, verdict }) =>
   check(hex[0] as string, verdict),

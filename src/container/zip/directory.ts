@@ -34,6 +34,14 @@ const END_SEARCH = END_RECORD_SIZE + UINT16_MAX;
 
 const FLAG_ENCRYPTED = 1 << 0;
 const FLAG_MASKED_HEADERS = 1 << 13;
+const FLAGS_OF_ENCRYPTION = FLAG_ENCRYPTED | FLAG_MASKED_HEADERS;
+
+/** Where fields stand in a local header; in a central one each stands {@link CENTRAL_SHIFT} bytes later. */
+const LOCAL_FLAGS = 6;
+const LOCAL_METHOD = 8;
+const LOCAL_COMPRESSED_SIZE = 18;
+const LOCAL_SIZE = 22;
+const CENTRAL_SHIFT = 2;
 
 /** Compression methods that PyTorch reads. */
 export const METHOD_STORED = 0;
@@ -135,9 +143,7 @@ export class ZipDirectory {
     if (known >= 0) return known;
     const start = this.#headerOffsets[index] as number;
     const nameLength = this.#view.getUint16((this.#headers[index] as number) + 28, true);
-    const end = start + LOCAL_HEADER_SIZE + nameLength;
-    if (end > (this.#limits[index] as number)) throw this.#fault(index, "its local header runs into the next record");
-    return andThen(source.read(start, end), (header) => {
+    return andThen(source.read(start, start + LOCAL_HEADER_SIZE + nameLength), (header) => {
       const offset = this.#checkLocalHeader(index, header);
       this.#dataOffsets[index] = offset;
       return offset;
@@ -152,7 +158,8 @@ export class ZipDirectory {
     const central = (this.#headers[index] as number) + CENTRAL_HEADER_SIZE;
     let same = view.getUint16(26, true) === nameLength;
     for (let k = 0; same && k < nameLength; k++) same = header[LOCAL_HEADER_SIZE + k] === this.#bytes[central + k];
-    if (!same) throw this.#fault(index, "its local header has another name than the directory");
+    if (!same) throw this.#otherThanDirectory(index, "name");
+    this.#compareFields(index, view);
     const offset = start + header.length + view.getUint16(28, true);
     const end = offset + (this.#compressedSizes[index] as number);
     const limit = this.#limits[index] as number;
@@ -163,6 +170,29 @@ export class ZipDirectory {
       });
     }
     return offset;
+  }
+
+  /**
+   * Compares the fields that another reader might believe instead of the directory's. A size of 0 is one that was not known
+   * when the header was written, as in all that PyTorch writes; one of 32 set bits stands in the extra field.
+   */
+  #compareFields(index: number, local: DataView): void {
+    const central = (this.#headers[index] as number) + CENTRAL_SHIFT;
+    const flags = local.getUint16(LOCAL_FLAGS, true) ^ this.#view.getUint16(central + LOCAL_FLAGS, true);
+    if ((flags & FLAGS_OF_ENCRYPTION) !== 0) throw this.#otherThanDirectory(index, "encryption flag");
+    if (local.getUint16(LOCAL_METHOD, true) !== this.method(index)) {
+      throw this.#otherThanDirectory(index, "compression method");
+    }
+    const size = local.getUint32(LOCAL_SIZE, true);
+    if (size !== 0 && size !== UINT32_MAX && size !== this.size(index)) throw this.#otherThanDirectory(index, "size");
+    const compressedSize = local.getUint32(LOCAL_COMPRESSED_SIZE, true);
+    if (compressedSize !== 0 && compressedSize !== UINT32_MAX && compressedSize !== this.compressedSize(index)) {
+      throw this.#otherThanDirectory(index, "compressed size");
+    }
+  }
+
+  #otherThanDirectory(index: number, field: string): FormatError {
+    return this.#fault(index, `its local header has another ${field} than the directory`);
   }
 
   #readHeaders(directoryStart: number): void {
@@ -204,7 +234,7 @@ export class ZipDirectory {
     const at = this.#headers[index] as number;
     const flags = this.#view.getUint16(at + 8, true);
     const method = this.method(index);
-    if ((flags & (FLAG_ENCRYPTED | FLAG_MASKED_HEADERS)) !== 0) {
+    if ((flags & FLAGS_OF_ENCRYPTION) !== 0) {
       throw new UnsupportedError(`Cannot load "${this.file}": record "${this.name(index)}" is encrypted`, {
         file: this.file,
         feature: "encrypted zip",
@@ -250,13 +280,12 @@ export class ZipDirectory {
 
   #readNames(): string {
     if (this.count === 0) throw this.#damaged("it is an archive without records", 0);
-    const first = this.name(0);
-    const slash = first.indexOf("/");
-    if (slash < 0) throw this.#outside(first);
-    const root = first.slice(0, slash + 1);
-    const rootLength = new TextEncoder().encode(root).length;
-    const rootStart = (this.#headers[0] as number) + CENTRAL_HEADER_SIZE;
     const bytes = this.#bytes;
+    const rootStart = (this.#headers[0] as number) + CENTRAL_HEADER_SIZE;
+    const firstEnd = rootStart + this.#view.getUint16(rootStart - CENTRAL_HEADER_SIZE + 28, true);
+    const slash = bytes.subarray(rootStart, firstEnd).indexOf(SLASH);
+    if (slash < 0) throw this.#outside(this.name(0));
+    const rootLength = slash + 1;
     const folded = new Set<string>();
     for (let index = 0; index < this.count; index++) {
       const start = (this.#headers[index] as number) + CENTRAL_HEADER_SIZE;
@@ -281,7 +310,7 @@ export class ZipDirectory {
       const storage = storageKey(fold);
       if (storage !== undefined && this.#storages[storage] !== undefined) throw this.#twice(fold);
     }
-    return root.slice(0, -1);
+    return decodeName(bytes.subarray(rootStart, rootStart + slash));
   }
 
   /** Sets what each record must end before: the next local header, or the directory. */
@@ -299,7 +328,8 @@ export class ZipDirectory {
     for (let k = this.count - 1; k >= 0; k--) {
       const index = order === undefined ? k : (order[k] as number);
       const offset = offsets[index] as number;
-      const end = offset + LOCAL_HEADER_SIZE + (this.#compressedSizes[index] as number);
+      const nameLength = this.#view.getUint16((this.#headers[index] as number) + 28, true);
+      const end = offset + LOCAL_HEADER_SIZE + nameLength + (this.#compressedSizes[index] as number);
       if (end > limit) {
         throw this.#fault(
           index,
@@ -330,7 +360,7 @@ export class ZipDirectory {
 
   #outside(name: string): FormatError {
     return new FormatError(
-      `Cannot load "${this.file}": record "${name}" is not in the archive's root folder, as all records of a PyTorch file are`,
+      `Cannot load "${this.file}": this is a zip archive, but not a PyTorch checkpoint: record "${name}" is not in the folder of the first record, as all records of a checkpoint are`,
       { file: this.file, record: name },
     );
   }
@@ -343,6 +373,7 @@ export class ZipDirectory {
   }
 }
 
+const SLASH = "/".charCodeAt(0);
 const DATA_FOLDER = [..."data/"].map((letter) => letter.charCodeAt(0));
 /** The most digits of a storage key that is kept as an index into an array. */
 const MAX_KEY_DIGITS = 7;
@@ -379,7 +410,8 @@ function storageKey(name: string): number | undefined {
   return key === -1 ? undefined : key;
 }
 
-const utf8 = new TextDecoder();
+/** A byte order mark is kept: it is part of the name, and two names that differ by it are two. */
+const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
 function decodeName(bytes: Uint8Array): string {
   return utf8.decode(bytes);
@@ -482,9 +514,23 @@ function directoryIn(
       if (safeUint64(zip64, 24, file) !== entries || zip64.getUint32(16, true) !== zip64.getUint32(20, true)) {
         throw severalDisks(file);
       }
-      return checkPlace(file, entries, safeUint64(zip64, 48, file), safeUint64(zip64, 40, file), zip64At);
+      const size = safeUint64(zip64, 40, file);
+      const start = safeUint64(zip64, 48, file);
+      const same = agrees(plain.entries, UINT16_MAX, entries) && agrees(plain.size, UINT32_MAX, size);
+      if (!same || !agrees(plain.start, UINT32_MAX, start)) {
+        throw new FormatError(
+          `Cannot load "${file}": its two end records disagree on where its directory is or how long`,
+          { file, byteOffset: zip64At },
+        );
+      }
+      return checkPlace(file, entries, start, size, zip64At);
     });
   });
+}
+
+/** Whether a field of the plain end record leaves the matter to the zip64 one or says the same. Readers differ in which they follow. */
+function agrees(plain: number, saturated: number, zip64: number): boolean {
+  return plain === saturated || plain === zip64;
 }
 
 function severalDisks(file: string): UnsupportedError {

@@ -10,7 +10,14 @@ import { unpickle } from "../../pickle/unpickler.js";
 import { andThen } from "../../source/and-then.js";
 import type { ByteSource } from "../../source/source.js";
 import type { Storage } from "../../tensor/storage.js";
-import { type ContainerFormat, type Contents, type DecodeOptions, type OpenResolver, swapBytes } from "../container.js";
+import {
+  type ContainerFormat,
+  type Contents,
+  checkPickleSize,
+  type DecodeOptions,
+  type OpenResolver,
+  swapBytes,
+} from "../container.js";
 import { METHOD_STORED, NO_END_RECORD, readZipDirectory, type ZipDirectory } from "./directory.js";
 import { readRecord } from "./record.js";
 import { salvageZip } from "./salvage.js";
@@ -66,9 +73,12 @@ export function decodeArchive(
   const pickle = directory.find("data.pkl") as number;
   return andThen(readFacts(source, directory), (facts) => {
     const byteorder = checkFacts(directory, facts) ?? options.endianness;
+    checkPickleSize(source.name, directory.size(pickle));
     return andThen(readRecord(source, directory, pickle), (bytes) => {
-      const resolver = open((storage) => checkRecord(directory, storage));
+      const resolver = open((storage) => checkRecord(directory, storage), bytes.length);
       const { value } = unpickle(bytes, resolver.handlers, { file: source.name, record: "data.pkl" });
+      // Those without a width are refused now.
+      if (byteorder === "big") for (const storage of resolver.storages) resolver.swapWidth(storage);
       const locate: Contents["locate"] = (storage) => {
         const index = recordOf(directory, storage);
         const width = byteorder === "big" ? resolver.swapWidth(storage) : 1;
@@ -122,25 +132,32 @@ function readFacts(
   for (const [fact, names] of Object.entries(FACTS)) {
     const index = names.map((name) => directory.find(name)).find((found) => found !== undefined);
     if (index === undefined) continue;
-    if (directory.size(index) > MAX_FACT_SIZE) {
-      throw new FormatError(
-        `Cannot load "${directory.file}": record "${directory.name(index)}" has ${directory.size(index)} bytes`,
-        {
-          file: directory.file,
-          record: directory.name(index),
-          expected: MAX_FACT_SIZE,
-          found: directory.size(index),
-        },
-      );
+    try {
+      const set = andThen(readFact(source, directory, index), (text) => {
+        facts[fact] = text;
+      });
+      if (set instanceof Promise) pending.push(set);
+    } catch (error) {
+      // It waits with those that are under way: left alone, one of them that fails would end the process.
+      pending.push(Promise.reject(error));
     }
-    const set = (bytes: Uint8Array): void => {
-      facts[fact] = new TextDecoder().decode(bytes).trim();
-    };
-    const content = readRecord(source, directory, index);
-    if (content instanceof Promise) pending.push(content.then(set));
-    else set(content);
   }
   return pending.length === 0 ? facts : Promise.all(pending).then(() => facts);
+}
+
+function readFact(source: ByteSource, directory: ZipDirectory, index: number): string | Promise<string> {
+  if (directory.size(index) > MAX_FACT_SIZE) {
+    throw new FormatError(
+      `Cannot load "${directory.file}": record "${directory.name(index)}" has ${directory.size(index)} bytes; expected at most ${MAX_FACT_SIZE}`,
+      {
+        file: directory.file,
+        record: directory.name(index),
+        expected: MAX_FACT_SIZE,
+        found: directory.size(index),
+      },
+    );
+  }
+  return andThen(readRecord(source, directory, index), (bytes) => new TextDecoder().decode(bytes).trim());
 }
 
 /** Checks what PyTorch checks. Gives the byte order where the file states it. */
