@@ -65,17 +65,14 @@ export interface ContainerFormat {
  * The most bytes of a pickle or directory, which are read whole. Far above what checkpoints have, as tensors lie beside the
  * pickle; and below what one array of every engine can hold, beyond which the engine's own error would come.
  */
-const MAX_IN_MEMORY = 2 ** 31 - 1;
+const MAX_READ_WHOLE = 2 ** 31 - 1;
 
-/** Refuses what would be read whole and is too large for that, such as the holes of a sparse file. */
-export function checkPickleSize(file: string, nbytes: number): void {
-  if (nbytes <= MAX_IN_MEMORY) return;
+/** Refuses what would be read whole and is too large for that, such as the hole in a sparse file. */
+export function checkReadWhole(file: string, nbytes: number, what = "its pickle"): void {
+  if (nbytes <= MAX_READ_WHOLE) return;
   throw new UnsupportedError(
-    `Cannot load "${file}": its pickle has ${nbytes} bytes; at most ${MAX_IN_MEMORY} are read`,
-    {
-      file,
-      feature: "pickles of 2 GiB and more",
-    },
+    `Cannot load "${file}": ${what} has ${nbytes} bytes; at most ${MAX_READ_WHOLE} are read whole`,
+    { file, feature: `${what} of 2 GiB and more` },
   );
 }
 

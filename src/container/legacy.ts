@@ -16,8 +16,9 @@ import { unpickle } from "../pickle/unpickler.js";
 import { andThen } from "../source/and-then.js";
 import type { ByteSource } from "../source/source.js";
 import type { Storage } from "../tensor/storage.js";
-import type { ContainerFormat, Contents, OpenResolver, Resolver } from "./container.js";
+import { type ContainerFormat, type Contents, checkReadWhole, type OpenResolver, type Resolver } from "./container.js";
 import { cutShortError } from "./damage.js";
+import { shown } from "./shown.js";
 
 const MAGIC = 0x1950a86a20f9469cfc6cn;
 const PROTOCOL_VERSION = 1001;
@@ -62,13 +63,22 @@ const PLAIN: PickleHandlers = (() => {
  * the source that grows until they end in it.
  */
 function decodeLegacy(source: ByteSource, start: number, open: OpenResolver): Contents | Promise<Contents> {
+  const { name: file, size } = source;
+  if (start >= size) {
+    throw new FormatError(`Cannot load "${file}": nothing is at byte ${start}, the file has ${size}`, {
+      file,
+      byteOffset: start,
+      found: size,
+    });
+  }
   const attempt = (nbytes: number): Contents | Promise<Contents> => {
-    const end = Math.min(source.size, start + nbytes);
+    const end = Math.min(size, start + nbytes);
+    checkReadWhole(file, end - start);
     return andThen(source.read(start, end), (bytes) => {
       try {
         return decodePickles(source, start, bytes, open);
       } catch (error) {
-        const more = error instanceof FormatError && error.found === END_OF_STREAM && end < source.size;
+        const more = error instanceof FormatError && error.found === END_OF_STREAM && end < size;
         if (!more) throw error;
         return attempt(nbytes * 4);
       }
@@ -91,17 +101,17 @@ function decodePickles(source: ByteSource, start: number, bytes: Uint8Array, ope
   const protocol = next("protocol version", PLAIN);
   if (protocol !== PROTOCOL_VERSION) {
     throw new FormatError(
-      `Cannot load "${file}": its protocol version is ${String(protocol)}; expected ${PROTOCOL_VERSION}`,
+      `Cannot load "${file}": its protocol version is ${shown(protocol)}; expected ${PROTOCOL_VERSION}`,
       {
         file,
         expected: PROTOCOL_VERSION,
-        found: String(protocol),
+        found: shown(protocol),
       },
     );
   }
   const systemInfo = next("system info", PLAIN);
   // Sizes are compared with the file's once all are known, before anything is made of them.
-  const resolver = open(() => {});
+  const resolver = open(() => {}, bytes.length);
   const value = next("object", resolver.handlers);
   const keys = next("storage keys", PLAIN);
   const places = placeStorages(source, start + at, value, keys, resolver);
@@ -155,7 +165,7 @@ function placeStorages(
   const places = new Map<Storage, number>();
   let at = dataStart;
   for (const key of keys) {
-    const text = typeof key === "string" ? key : String(key);
+    const text = typeof key === "string" ? key : shown(key);
     const storage = resolver.find(text);
     if (storage === undefined || places.has(storage)) {
       const what = storage === undefined ? "that no tensor uses" : "twice";

@@ -57,6 +57,12 @@ class NodeFile implements LocalFile {
   read(start: number, end: number): Uint8Array {
     // Small pieces come from Node's pool, which costs less than a buffer of their own.
     const target = end - start < 4096 ? Buffer.allocUnsafe(end - start) : Buffer.allocUnsafeSlow(end - start);
+    this.readSync(target, start);
+    // A plain array: the methods of Node's own class differ in meaning (its slice() is no copy).
+    return new Uint8Array(target.buffer, target.byteOffset, target.length);
+  }
+
+  readSync(target: Uint8Array, start: number): void {
     let got = 0;
     while (got < target.length) {
       let n: number;
@@ -68,8 +74,6 @@ class NodeFile implements LocalFile {
       if (n === 0) throw endedEarly(this.path, target.length, got);
       got += n;
     }
-    // A plain array: the methods of Node's own class differ in meaning (its slice() is no copy).
-    return new Uint8Array(target.buffer, target.byteOffset, target.length);
   }
 
   async readInto(target: Uint8Array, start: number): Promise<void> {

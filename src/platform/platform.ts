@@ -41,6 +41,8 @@ export interface LocalFile {
   readonly size: number;
   /** Reads `[start, end)` at once. */
   read(start: number, end: number): Uint8Array;
+  /** Fills `target` with the bytes from `start` on, at once. */
+  readSync(target: Uint8Array, start: number): void;
   /** Fills `target` with the bytes from `start` on, on the platform's thread pool. */
   readInto(target: Uint8Array, start: number): Promise<void>;
   /** Maps the file, or answers `undefined` where the platform or the file system cannot. */

@@ -13,6 +13,13 @@ import type { ByteSource } from "./source.js";
  */
 const WINDOW = 16 * 1024;
 
+/** Reads that follow each other this closely, in bytes, are a walk over small records. */
+const MAX_STEP = 64 * 1024;
+/** After so many steps of a walk more is read than is asked for. */
+const MIN_STEPS = 32;
+/** Bytes read at once in a walk: stays in the processor's cache, and the disk sees long reads. */
+const AHEAD = 256 * 1024;
+
 /** A file on a local or mounted file system. */
 export class FileSource implements ByteSource {
   readonly file: LocalFile;
@@ -20,6 +27,11 @@ export class FileSource implements ByteSource {
   readonly size: number;
   #window: Uint8Array = new Uint8Array(0);
   #windowStart = 0;
+  #ahead: Uint8Array | undefined;
+  #aheadStart = 0;
+  #aheadEnd = 0;
+  #lastStart = 0;
+  #steps = 0;
 
   constructor(file: LocalFile) {
     this.file = file;
@@ -36,11 +48,28 @@ export class FileSource implements ByteSource {
     if (start < this.#windowStart || end > this.#windowStart + this.#window.length) {
       const tail = Math.max(0, this.size - WINDOW);
       const from = end <= WINDOW ? 0 : start >= tail ? tail : undefined;
-      if (from === undefined) return this.file.read(start, end);
+      if (from === undefined) return this.#readElsewhere(start, end);
       this.#window = this.file.read(from, Math.min(this.size, from + WINDOW));
       this.#windowStart = from;
     }
     return this.#window.subarray(start - this.#windowStart, end - this.#windowStart);
+  }
+
+  /** Single pieces are read as they are; a walk from header to header over small records reads ahead. */
+  #readElsewhere(start: number, end: number): Uint8Array {
+    const inAhead = start >= this.#aheadStart && end <= this.#aheadEnd;
+    const step = start - this.#lastStart;
+    this.#lastStart = start;
+    this.#steps = step > 0 && step <= MAX_STEP ? this.#steps + 1 : 0;
+    if (!inAhead) {
+      if (this.#steps < MIN_STEPS || end - start > MAX_STEP) return this.file.read(start, end);
+      this.#ahead ??= new Uint8Array(AHEAD);
+      this.#aheadStart = start;
+      this.#aheadEnd = Math.min(this.size, start + AHEAD);
+      this.file.readSync(this.#ahead.subarray(0, this.#aheadEnd - start), start);
+    }
+    // A copy, as the buffer is used again.
+    return (this.#ahead as Uint8Array).slice(start - this.#aheadStart, end - this.#aheadStart);
   }
 
   close(): void {

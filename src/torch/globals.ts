@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { shown } from "../container/shown.js";
 import { Device, parseDevice } from "../device/device.js";
 import { ByteArray, Complex, Counter, FrozenSet, OrderedDict, PythonGlobal, sizeOf, Tuple } from "../pickle/values.js";
 import { DTYPES, dtypeOf, STORAGE_CLASS_DTYPES } from "../tensor/dtype.js";
@@ -65,8 +66,15 @@ function latin1Bytes(text: unknown): Uint8Array {
 function bytesOf(args: readonly unknown[]): Uint8Array {
   const [content] = args;
   if (content === undefined) return new Uint8Array(0);
-  if (Array.isArray(content)) return Uint8Array.from(content as number[]);
-  return latin1Bytes(content);
+  if (!Array.isArray(content)) return latin1Bytes(content);
+  for (const item of content) {
+    if (!isInteger(item) || item < 0 || item > 0xff) throw new RebuildError(`bytes are made from ${shown(item)}`);
+  }
+  return Uint8Array.from(content as number[]);
+}
+
+function isInteger(value: unknown): value is number {
+  return typeof value === "number" && Number.isSafeInteger(value);
 }
 
 /** `OrderedDict()`, or of a list of pairs as Python 2 wrote it. */
@@ -89,15 +97,28 @@ function counter(args: readonly unknown[]): Counter {
 function torchDevice(args: readonly unknown[]): Device {
   const [type, index] = args;
   if (typeof type !== "string") throw new RebuildError("a device is made without a type");
-  return index === undefined || index === null ? parseDevice(type) : new Device(type, index as number);
+  const device = parseDevice(type);
+  if (index === undefined || index === null) return device;
+  if (!isInteger(index)) throw new RebuildError(`a device has the index ${shown(index)}`);
+  return new Device(device.type, index);
 }
 
 function torchSize(args: readonly unknown[]): unknown {
-  return sizeOf([...items(args, "a torch.Size")] as number[]);
+  const sizes = [...items(args, "a torch.Size")];
+  for (const size of sizes) if (!isInteger(size)) throw new RebuildError(`a torch.Size holds ${shown(size)}`);
+  return sizeOf(sizes as number[]);
 }
 
-function layout(args: readonly unknown[]): PythonGlobal {
-  return new PythonGlobal("torch", String(args[0]).replace(/^torch\./, ""));
+function layout([name]: readonly unknown[]): PythonGlobal {
+  if (typeof name !== "string") throw new RebuildError("a layout is made without a name");
+  return new PythonGlobal("torch", name.replace(/^torch\./, ""));
+}
+
+function complex([re = 0, im = 0]: readonly unknown[]): Complex {
+  if (typeof re !== "number" || typeof im !== "number") {
+    throw new RebuildError(`a complex number is made from ${shown(re)} and ${shown(im)}`);
+  }
+  return new Complex(re, im);
 }
 
 function parameter(args: readonly unknown[]): unknown {
@@ -120,7 +141,7 @@ const CALLS: Readonly<Record<string, Call>> = {
   "builtins.bytearray": (args) => new ByteArray(bytesOf(args)),
   "builtins.set": (args) => new Set(items(args, "a set")),
   "builtins.frozenset": (args) => new FrozenSet(items(args, "a frozenset")),
-  "builtins.complex": (args) => new Complex(Number(args[0] ?? 0), Number(args[1] ?? 0)),
+  "builtins.complex": complex,
   "torch.Size": torchSize,
   "torch.device": torchDevice,
   "torch.serialization._get_layout": layout,

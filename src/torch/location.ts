@@ -126,7 +126,9 @@ function restore(location: string): Device | undefined {
 /** Where one storage goes: to a device, or into memory that the caller gave. */
 export type Placement = { readonly device: Device } | { readonly memory: DeviceMemory };
 
-/** Decides on each storage. */
+const ON_CPU: Placement = { device: CPU };
+
+/** Decides on each storage. The same answer for many storages is best the same object. */
 export type Decide = (storage: Storage) => Placement;
 
 /**
@@ -136,18 +138,21 @@ export type Decide = (storage: Storage) => Placement;
  */
 export function decisionOf(mapLocation: MapLocation | undefined, file: string): Decide {
   const named = (name: string): Placement => ({ device: restore(name) ?? parseDevice(name) });
-  if (mapLocation === undefined || mapLocation === null) return () => ({ device: CPU });
+  if (mapLocation === undefined || mapLocation === null) return () => ON_CPU;
   if (mapLocation === "saved") return (storage) => ({ device: savedDevice(storage, file) });
   if (typeof mapLocation === "string") {
     const placement = named(mapLocation);
     return () => placement;
   }
-  if (mapLocation instanceof Device) return () => ({ device: mapLocation });
+  if (mapLocation instanceof Device) {
+    const placement = { device: mapLocation };
+    return () => placement;
+  }
   if (typeof mapLocation === "function") {
     return (storage) => {
       const { key, dtype, nbytes, location } = storage;
       const answer = mapLocation({ key, dtype, nbytes, location }, location);
-      if (answer === undefined || answer === null) return { device: CPU };
+      if (answer === undefined || answer === null) return ON_CPU;
       if (typeof answer === "string") return named(answer);
       if (answer instanceof Device) return { device: answer };
       if (answer instanceof Storage) return { memory: ownMemory(answer, storage) };
@@ -163,7 +168,7 @@ export function decisionOf(mapLocation: MapLocation | undefined, file: string): 
     }
     return (storage) => {
       const name = map.get(storage.location);
-      return name === undefined ? { device: CPU } : named(name);
+      return name === undefined ? ON_CPU : named(name);
     };
   }
   throw new TypeError(`mapLocation is ${String(mapLocation)}; expected a device, its name, a dictionary or a function`);

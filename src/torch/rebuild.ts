@@ -5,6 +5,7 @@
  *
  * @module
  */
+import { shown } from "../container/shown.js";
 import { Tuple } from "../pickle/values.js";
 import type { DType } from "../tensor/dtype.js";
 import { elementsNeeded, numelOf } from "../tensor/shape.js";
@@ -45,11 +46,10 @@ function checkView(
   if (size.length !== stride.length) {
     throw new RebuildError(`a tensor has ${size.length} sizes and ${stride.length} strides`);
   }
-  if (size.length > MAX_DIMENSIONS) throw new RebuildError(`a tensor has ${size.length} dimensions`);
-  if (!isCount(storageOffset)) throw new RebuildError(`a tensor has the storage offset ${String(storageOffset)}`);
+  if (!isCount(storageOffset)) throw new RebuildError(`a tensor has the storage offset ${shown(storageOffset)}`);
   for (let k = 0; k < size.length; k++) {
-    if (!isCount(size[k])) throw new RebuildError(`a tensor has the size ${String(size[k])}`);
-    if (!isCount(stride[k])) throw new RebuildError(`a tensor has the stride ${String(stride[k])}`);
+    if (!isCount(size[k])) throw new RebuildError(`a tensor has the size ${shown(size[k])}`);
+    if (!isCount(stride[k])) throw new RebuildError(`a tensor has the stride ${shown(stride[k])}`);
   }
   if (!Number.isSafeInteger(numelOf(size))) throw new RebuildError(`a tensor of shape [${size}] has too many elements`);
   const needed = elementsNeeded(size, stride, storageOffset);
@@ -69,8 +69,9 @@ function isCount(value: unknown): value is number {
 function ints(value: unknown, what: string): readonly number[] {
   // A size may be a list in files that other programs wrote.
   if (!Array.isArray(value)) throw new RebuildError(`${what} is not a tuple of integers`);
+  if (value.length > MAX_DIMENSIONS) throw new RebuildError(`a tensor has ${value.length} dimensions`);
   return value.map((item) => {
-    if (typeof item !== "number") throw new RebuildError(`${what} holds ${String(item)}; expected safe integers`);
+    if (typeof item !== "number") throw new RebuildError(`${what} holds ${shown(item)}; expected safe integers`);
     return item;
   });
 }
@@ -89,7 +90,7 @@ export function rebuildTensor(args: readonly unknown[], version: 1 | 2 | 3, hook
   if (dtype === undefined || typeof dtype !== "object" || !("itemsize" in dtype)) {
     throw new RebuildError("a tensor is rebuilt without a dtype");
   }
-  if (!isCount(offset)) throw new RebuildError(`a tensor has the storage offset ${String(offset)}`);
+  if (!isCount(offset)) throw new RebuildError(`a tensor has the storage offset ${shown(offset)}`);
   hook(storage, dtype);
   const metadata = version === 1 ? undefined : args[version === 3 ? 7 : 6];
   return makeTensor(

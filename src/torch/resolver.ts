@@ -11,11 +11,11 @@ import { type GlobalRules, TorchHandlers } from "./torch-handlers.js";
 
 /** A resolver for one decoding of a file. */
 export function resolverFor(file: string, rules: GlobalRules): OpenResolver {
-  return (check) => {
+  return (check, pickleSize) => {
     const table = new StorageTable(file, check);
     // Only storages read with another width than that of their own type need an entry.
     const widths = new Map<Storage, number>();
-    const handlers = new TorchHandlers(file, rules, table, (storage, dtype) => {
+    const handlers = new TorchHandlers(file, rules, table, pickleSize, (storage, dtype) => {
       if (dtype === storage.dtype) return;
       const width = dtype.itemsize / dtype.lanes;
       const known = widths.get(storage) ?? widthOf(storage);

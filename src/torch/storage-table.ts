@@ -5,6 +5,7 @@
  *
  * @module
  */
+import { shown } from "../container/shown.js";
 import { FormatError } from "../errors.js";
 import { Tuple } from "../pickle/values.js";
 import { type DType, dtypeOf } from "../tensor/dtype.js";
@@ -90,7 +91,7 @@ export class StorageTable {
     const [, offset, count] = view;
     const all = storage.nbytes / (storageClass.dtype?.itemsize ?? 1);
     if (!isCount(offset) || !isCount(count) || offset + count > all) {
-      throw this.#fault(`a view of storage "${text}" reaches to element ${Number(offset) + Number(count)} of ${all}`);
+      throw this.#fault(`a view of storage "${text}" has ${shown(count)} elements from ${shown(offset)} on, of ${all}`);
     }
     return new StorageView(storage, offset, count);
   }
@@ -99,7 +100,7 @@ export class StorageTable {
   storage(storageClass: StorageClass, key: string, location: string, numel: unknown): Storage {
     const itemsize = storageClass.dtype?.itemsize ?? 1;
     if (!isCount(numel) || !Number.isSafeInteger(numel * itemsize)) {
-      throw this.#fault(`storage "${key}" has ${String(numel)} elements; expected an integer of 0 or more`);
+      throw this.#fault(`storage "${key}" has ${shown(numel)} elements; expected an integer of 0 or more`);
     }
     const nbytes = numel * itemsize;
     const known = this.find(key);

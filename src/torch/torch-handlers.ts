@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { shown } from "../container/shown.js";
 import { UnsafePickleError } from "../errors.js";
 import type { PickleHandlers, TensorShortcut } from "../pickle/handlers.js";
 import { OrderedDict, PythonGlobal, PythonObject, Tuple } from "../pickle/values.js";
@@ -44,6 +45,9 @@ export function safeGlobalsMap(given: SafeGlobals | undefined): ReadonlyMap<stri
     }
     const module = name.slice(0, name.lastIndexOf("."));
     if (BLOCKED_MODULES.has(module)) throw new TypeError(`safeGlobals: nothing of module "${module}" is let through`);
+    if (make !== undefined && typeof make !== "function") {
+      throw new TypeError(`safeGlobals takes a function for ${name}, not ${typeof make}`);
+    }
     map.set(name, make);
   }
   return map;
@@ -59,6 +63,23 @@ class CallerGlobal extends PythonGlobal {
   }
 }
 
+/** The most characters of the name of a class or function; Python's own are far shorter. */
+const MAX_NAME = 4096;
+
+/**
+ * How many items and bytes the calls of a pickle may copy for each of its bytes, and whatever its size. What an honest
+ * pickle has calls copy was written into it, once; a hostile one names one long list in a thousand calls, of a few bytes each,
+ * to fill the memory.
+ */
+const COPIES_PER_BYTE = 8;
+const FREE_COPIES = 64 * 1024;
+
+/** How much a copy of a value would take, in items, characters or bytes. */
+function sizeOf(value: unknown): number {
+  if (typeof value === "string" || Array.isArray(value) || value instanceof Uint8Array) return value.length;
+  return value instanceof Map || value instanceof Set ? value.size : 0;
+}
+
 /** Handlers for the pickles of one checkpoint. */
 export class TorchHandlers implements PickleHandlers {
   readonly tensors: TensorShortcut;
@@ -67,11 +88,15 @@ export class TorchHandlers implements PickleHandlers {
   readonly #table: StorageTable;
   readonly #context: CallContext;
   readonly #hook: TensorHook;
+  /** Items and bytes that calls may still copy. */
+  #copyable: number;
 
   /**
+   * @param pickleSize - size of the pickle in bytes.
    * @param hook - called with the storage and type of each tensor.
    */
-  constructor(file: string, rules: GlobalRules, table: StorageTable, hook: TensorHook) {
+  constructor(file: string, rules: GlobalRules, table: StorageTable, pickleSize: number, hook: TensorHook) {
+    this.#copyable = FREE_COPIES + COPIES_PER_BYTE * pickleSize;
     this.#file = file;
     this.#rules = rules;
     this.#table = table;
@@ -91,13 +116,16 @@ export class TorchHandlers implements PickleHandlers {
   }
 
   findGlobal(module: string, name: string): unknown {
+    if (module.length + name.length > MAX_NAME) {
+      throw new RebuildError(`a class or function has a name of ${module.length + name.length} characters`);
+    }
     const qualified = `${module}.${name}`;
     const { weightsOnly, safeGlobals } = this.#rules;
-    if (safeGlobals.has(qualified)) {
-      const make = safeGlobals.get(qualified);
-      return make === undefined ? new PythonGlobal(module, name) : new CallerGlobal(module, name, make);
-    }
-    if (weightsOnly && !WEIGHTS_ONLY_GLOBALS.has(qualified)) {
+    // Of one name there are several splits into module and name: a blocked module counts in each.
+    const allowed = safeGlobals.has(qualified) && !BLOCKED_MODULES.has(module);
+    const make = allowed ? safeGlobals.get(qualified) : undefined;
+    if (make !== undefined) return new CallerGlobal(module, name, make);
+    if (weightsOnly && !allowed && !WEIGHTS_ONLY_GLOBALS.has(qualified)) {
       throw new UnsafePickleError(
         `Cannot load "${this.#file}": its pickle asks for ${qualified}, which weights-only loading does not allow; nothing was run. ` +
           (BLOCKED_MODULES.has(module)
@@ -112,18 +140,20 @@ export class TorchHandlers implements PickleHandlers {
   persistentLoad(id: unknown): unknown {
     if (id instanceof Tuple) {
       const kind = id[0];
+      // Bytes, as Python 2 wrote, are decoded each time.
+      this.#charge(id.filter((item) => item instanceof Uint8Array));
       if (kind === "storage" || (kind instanceof Uint8Array && new TextDecoder().decode(kind) === "storage")) {
         return this.#table.load(id);
       }
       // A class whose source text was saved beside it: the text is information, the class a name.
       if (kind === "module" && !this.#rules.weightsOnly && id.length === 4) return id[1];
-      throw new RebuildError(`a persistent id of kind ${JSON.stringify(kind)}; expected "storage"`);
+      throw new RebuildError(`a persistent id of kind ${shown(kind)}; expected "storage"`);
     }
     throw new RebuildError("a persistent id is not a tuple");
   }
 
   reduce(callable: unknown, args: readonly unknown[]): unknown {
-    if (callable instanceof KnownGlobal) return callable.call(args, this.#context);
+    if (callable instanceof KnownGlobal) return this.#call(callable, args);
     if (callable instanceof CallerGlobal) return callable.make(args);
     if (callable instanceof PythonGlobal) return new PythonObject(callable, args);
     throw new RebuildError("what is called is not a class or function");
@@ -131,13 +161,25 @@ export class TorchHandlers implements PickleHandlers {
 
   newObject(cls: unknown, args: readonly unknown[], kwargs: ReadonlyMap<unknown, unknown> | undefined): unknown {
     if (cls instanceof CallerGlobal) return cls.make(args, kwargs);
-    if (cls instanceof KnownGlobal && kwargs === undefined) return cls.call(args, this.#context);
+    if (cls instanceof KnownGlobal && kwargs === undefined) return this.#call(cls, args);
     if (cls instanceof PythonGlobal) return new PythonObject(cls, args, kwargs);
     throw new RebuildError("what is made is not of a class");
   }
 
+  #call(callable: KnownGlobal, args: readonly unknown[]): unknown {
+    this.#charge(args);
+    return callable.call(args, this.#context);
+  }
+
+  /** Counts what a call may copy of its arguments. */
+  #charge(args: readonly unknown[]): void {
+    for (const arg of args) this.#copyable -= sizeOf(arg);
+    if (this.#copyable < 0) throw new RebuildError("the calls of the pickle copy the same values again and again");
+  }
+
   build(object: unknown, state: unknown): unknown {
     if (object instanceof Tensor) {
+      if (state instanceof Tuple) this.#charge(state);
       if (state instanceof Tuple && (state.length === 5 || state.length === 3)) setParameter(object, state);
       else setTensor(object, state, this.#hook);
     } else if (object instanceof OrderedDict) {

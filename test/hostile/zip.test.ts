@@ -405,9 +405,12 @@ describe("a deflated record", () => {
     expect(damaged.message).toMatch(/is not valid deflated data|inflates to/);
   });
 
-  test("that claims to be more than deflate can give is refused at once", async () => {
-    const error = await refused(pickleWith({ deflate: true, central: { size: 0xfffffff0 } }));
-    expect(error.message).toContain('record "archive/data.pkl"');
+  test("that blows up a pickle is refused before it is inflated", async () => {
+    // A hundred million empty dicts in a hundred kilobytes.
+    const dicts = await refused(pickleWith({ deflate: true, raw: new Uint8Array(100_000), central: { size: 1e8 } }));
+    expect(dicts.message).toContain("is said to inflate from 100000 to 100000000 bytes, as no checkpoint's does");
+    const most = await refused(pickleWith({ deflate: true, central: { size: 0xfffffff0 } }));
+    expect(most.message).toContain("its pickle has 4294967280 bytes; at most 2147483647 are read whole");
   });
 
   test("of no bytes that claims some is refused", async () => {

@@ -13,6 +13,7 @@
 import { FormatError, type FormatErrorDetails, UnsupportedError } from "../../errors.js";
 import { andThen } from "../../source/and-then.js";
 import type { ByteSource } from "../../source/source.js";
+import { checkReadWhole } from "../container.js";
 
 const END_RECORD = 0x06054b50;
 const END_RECORD_SIZE = 22;
@@ -558,5 +559,6 @@ function checkPlace(file: string, entries: number, start: number, size: number, 
       },
     );
   }
+  checkReadWhole(file, size, "its central directory");
   return { entries, start, end };
 }

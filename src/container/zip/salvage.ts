@@ -40,7 +40,7 @@ export async function salvageZip(source: ByteSource, open: OpenResolver): Promis
   let end: number;
   try {
     const bytes = await source.read(first.dataStart, Math.min(source.size, first.dataStart + MAX_PICKLE));
-    resolver = open(() => {});
+    resolver = open(() => {}, bytes.length);
     ({ value, end } = unpickle(bytes, resolver.handlers, { file: source.name, record: "data.pkl" }));
   } catch (error) {
     // The pickle itself is cut, or not to be read: the plain message will do.

@@ -13,7 +13,7 @@ import type { Storage } from "../../tensor/storage.js";
 import {
   type ContainerFormat,
   type Contents,
-  checkPickleSize,
+  checkReadWhole,
   type DecodeOptions,
   type OpenResolver,
   swapBytes,
@@ -37,6 +37,13 @@ const FACTS = {
 
 /** The most bytes that one of those records is read to have. */
 const MAX_FACT_SIZE = 1024;
+
+/**
+ * How many bytes a byte of a compressed pickle may become, beyond some that any may. PyTorch compresses none; real ones that
+ * other programs compressed have 5 to 20, deflate can give a thousand, and each of those can take 250 bytes of memory.
+ */
+const MAX_INFLATION = 64;
+const FREE_INFLATION = 1024 * 1024;
 
 /** Zip checkpoints. */
 export const ZIP: ContainerFormat = {
@@ -73,7 +80,7 @@ export function decodeArchive(
   const pickle = directory.find("data.pkl") as number;
   return andThen(readFacts(source, directory), (facts) => {
     const byteorder = checkFacts(directory, facts) ?? options.endianness;
-    checkPickleSize(source.name, directory.size(pickle));
+    checkPickleSize(directory, pickle);
     return andThen(readRecord(source, directory, pickle), (bytes) => {
       const resolver = open((storage) => checkRecord(directory, storage), bytes.length);
       const { value } = unpickle(bytes, resolver.handlers, { file: source.name, record: "data.pkl" });
@@ -97,6 +104,20 @@ export function decodeArchive(
       return { value, storages: resolver.storages, facts: { root: directory.root, ...facts }, locate };
     });
   });
+}
+
+/** Refuses a pickle that is too large to be read whole, or that a few compressed bytes blow up. */
+function checkPickleSize(directory: ZipDirectory, index: number): void {
+  const { file } = directory;
+  const size = directory.size(index);
+  const compressedSize = directory.compressedSize(index);
+  checkReadWhole(file, Math.max(size, compressedSize));
+  if (size <= FREE_INFLATION + compressedSize * MAX_INFLATION) return;
+  const record = directory.name(index);
+  throw new FormatError(
+    `Cannot load "${file}": record "${record}" is said to inflate from ${compressedSize} to ${size} bytes, as no checkpoint's does`,
+    { file, record, found: size },
+  );
 }
 
 function refuseOtherArchives(directory: ZipDirectory): void {
