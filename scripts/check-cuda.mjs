@@ -31,9 +31,13 @@ const refused = async (what, code, run) => {
   }
 };
 
-await load(join(folder, "tiny-gpt.pt"), { mapLocation: "cuda" }).then((value) => namedTensors(value).forEach((t) => t.dispose()));
+await load(join(folder, "tiny-gpt.pt"), { mapLocation: "cuda" }).then((value) =>
+  namedTensors(value).forEach((t) => t.dispose()),
+);
 const before = context.memoryInfo().free;
-const names = readdirSync(folder, { recursive: true }).map(String).filter((name) => name.endsWith(".json"));
+const names = readdirSync(folder, { recursive: true })
+  .map(String)
+  .filter((name) => name.endsWith(".json"));
 for (const name of names) {
   const { offset } = JSON.parse(readFileSync(join(folder, name), "utf8"));
   const options = { weightsOnly: false, ...(offset === undefined ? {} : { offset }) };
@@ -46,7 +50,10 @@ for (const name of names) {
     for (const [key, expected] of host) {
       const tensor = device.get(key);
       if (String(expected.device) === "meta") continue;
-      check(`${name} ${kind} ${key} is on ${tensor.device}`, String(tensor.device) === "cuda:0" || tensor.storage.nbytes === 0);
+      check(
+        `${name} ${kind} ${key} is on ${tensor.device}`,
+        String(tensor.device) === "cuda:0" || tensor.storage.nbytes === 0,
+      );
       const back = await tensor.to("cpu");
       check(`${name} ${kind} ${key}: bytes differ`, raw(back).equals(raw(expected)));
     }
@@ -65,7 +72,9 @@ check("there and back", raw(again).equals(raw(await one.load("model.embed.weight
 weight.dispose();
 await refused("a device that is not there", "device", () => load(demo, { mapLocation: "cuda:99" }));
 await refused("an unknown device", "unsupported", () => load(demo, { mapLocation: "tpu:0" }));
-await refused("an aborted load", undefined, () => load(demo, { mapLocation: "cuda", signal: AbortSignal.abort("stopped") }));
+await refused("an aborted load", undefined, () =>
+  load(demo, { mapLocation: "cuda", signal: AbortSignal.abort("stopped") }),
+);
 await refused("progress that throws", undefined, () =>
   load(demo, {
     mapLocation: "cuda",

@@ -132,20 +132,20 @@ export class TensorRun {
     if (this.#bytes[this.#at++] !== opcode) this.#failed = true;
   }
 
-  /** BINGET or LONG_BINGET. */
+  /** BINGET or LONG_BINGET of an index that has a value. */
   #got(): unknown {
     const at = this.#at;
     const opcode = this.#bytes[at];
+    let value: unknown;
     if (opcode === 0x68) {
       this.#at = at + 2;
-      return this.#memo.first[this.#bytes[at + 1] as number];
-    }
-    if (opcode === 0x6a) {
+      value = this.#memo.first[this.#bytes[at + 1] as number];
+    } else if (opcode === 0x6a) {
       this.#at = at + 5;
-      return this.#memo.get(int32At(this.#bytes, at + 1) >>> 0);
+      value = this.#memo.get(int32At(this.#bytes, at + 1) >>> 0);
     }
-    this.#failed = true;
-    return undefined;
+    if (value === undefined) this.#failed = true;
+    return value;
   }
 
   /** BINPUT or LONG_BINPUT of an index that is not taken, or none. Gives the index, or -1. */

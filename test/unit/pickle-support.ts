@@ -94,7 +94,11 @@ export function stream(...parts: (string | number | Uint8Array)[]): Uint8Array {
 }
 
 /** Reads a stream with {@link builtinHandlers}. */
-export function read(bytes: Uint8Array, options: Partial<UnpickleOptions> = {}, handlers = builtinHandlers()): unknown {
+export function read(
+  bytes: Uint8Array,
+  options: Partial<UnpickleOptions> = {},
+  handlers: PickleHandlers = builtinHandlers(),
+): unknown {
   return readAll(bytes, options, handlers).value;
 }
 

@@ -39,7 +39,7 @@ def row(value):
     parameter = isinstance(value, torch.nn.Parameter)
     storage = value.storage()
     return [
-        type(storage).__name__ if type(storage).__name__ != "_TypedStorage" else storage.pickle_storage_type(),
+        storage.pickle_storage_type(),
         storage.size(),
         value.storage_offset(),
         list(value.size()),
@@ -85,9 +85,9 @@ def main():
         for name, value in tensors().items():
             for form in (zipped, legacy):
                 at, data = form(value)
-                # Behind the pickle of a legacy file: the keys of the storages and their bytes, of which a part will do.
-                end = at + 4000 + len(pickle.dumps(value, 2)) if form is zipped else min(len(data), at + 30000)
-                made = [f"{name}, {form.__name__}", at, data[:end].hex(), [row(leaf) for leaf in leaves(value)]]
+                # Of the storages behind the pickle of a legacy file a part will do; its keys make it longer.
+                data = data[: at + 2 * len(zipped(value)[1])]
+                made = [f"{name}, {form.__name__}", at, data.hex(), [row(leaf) for leaf in leaves(value)]]
                 file.write(json.dumps(made, separators=(",", ":")) + "\n")
 
 
