@@ -31,9 +31,9 @@ const refused = async (what, code, run) => {
   }
 };
 
-await load(join(folder, "tiny-gpt.pt"), { mapLocation: "cuda" }).then((value) =>
-  namedTensors(value).forEach((t) => t.dispose()),
-);
+await load(join(folder, "tiny-gpt.pt"), { mapLocation: "cuda" }).then((value) => {
+  for (const tensor of namedTensors(value).values()) tensor.dispose();
+});
 const before = context.memoryInfo().free;
 const names = readdirSync(folder, { recursive: true })
   .map(String)
