@@ -10,6 +10,7 @@ import { importCuda } from "./device/backends.js";
 import { MappedMemory } from "./device/cpu/host-memory.js";
 import { Device } from "./device/device.js";
 import { decodeRules, type Input, type OpenOptions, sourceOf } from "./open.js";
+import { FileSource } from "./source/file-source.js";
 import { decisionOf, type MapLocation } from "./torch/location.js";
 import { resolverFor } from "./torch/resolver.js";
 import { type EarlyReads, readEarly, transfer } from "./transfer/transfer.js";
@@ -62,6 +63,7 @@ export async function load(input: Input, options: LoadOptions = {}): Promise<unk
   const { rules, decodeOptions } = decodeRules(options);
   const source = sourceOf(input);
   let early: EarlyReads | undefined;
+  if (options.mmap === false && source instanceof FileSource) source.mayMap = false;
   try {
     const decide = decisionOf(options.mapLocation, source.name);
     if (startCuda(options.mapLocation)) early = readEarly(source);

@@ -62,5 +62,6 @@ export function parseFloating(text: string): number | undefined {
     if (special[2] === undefined) return Number.NaN;
     return special[1] === "-" ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY;
   }
-  return /^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$/.test(trimmed) ? Number(trimmed) : undefined;
+  // No two parts of the pattern can take the same digits: a long line that is no number is refused in linear time.
+  return /^[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$/.test(trimmed) ? Number(trimmed) : undefined;
 }

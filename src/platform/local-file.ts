@@ -45,6 +45,7 @@ class NodeFile implements LocalFile {
   readonly size: number;
   readonly #fd: number;
   readonly #mtimeMs: number;
+  #mapping: FileMapping | undefined;
   #closed = false;
 
   constructor(path: string, fd: number, stats: Stats) {
@@ -93,7 +94,8 @@ class NodeFile implements LocalFile {
   map(): FileMapping | undefined {
     // A mapping of a file that has shrunk would kill the process on its first touch of the missing pages.
     this.checkUnchanged();
-    return mapFile(this.#fd, this.size);
+    this.#mapping ??= mapFile(this.#fd, this.size);
+    return this.#mapping;
   }
 
   backgroundReads(queues: number): BackgroundReads | undefined {

@@ -71,7 +71,7 @@ const MAX_NAME = 4096;
  * pickle has calls copy was written into it, once; a hostile one names one long list in a thousand calls, of a few bytes each,
  * to fill the memory.
  */
-const COPIES_PER_BYTE = 8;
+const COPIES_PER_BYTE = 4;
 const FREE_COPIES = 64 * 1024;
 
 /** How much a copy of a value would take, in items, characters or bytes. */

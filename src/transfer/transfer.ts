@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { Contents } from "../container/container.js";
+import type { Contents, StoragePlace } from "../container/container.js";
 import { backendOf } from "../device/backends.js";
 import { HostMemory } from "../device/cpu/host-memory.js";
 import type { Device, DeviceMemory } from "../device/device.js";
@@ -129,16 +129,13 @@ function newGroup(destination: Device | DeviceMemory): Group {
 }
 
 /** Finds the place of each storage of a group in the source. A promise only where the source needs one. */
-function locate(contents: Contents, { storages, located, made }: Group): Promise<void> | undefined {
+function locate(contents: Contents, group: Group): Promise<void> | undefined {
+  const { storages, located } = group;
   const pending: Promise<void>[] = [];
   for (const storage of storages) {
     const place = contents.locate(storage);
-    const note = (found: Awaited<typeof place>): void => {
-      if (found.kind === "range") located.push({ storage, start: found.start });
-      else made.push({ storage, read: found.read });
-    };
-    if (place instanceof Promise) pending.push(place.then(note));
-    else note(place);
+    if (place instanceof Promise) pending.push(place.then((found) => notePlace(group, storage, found)));
+    else notePlace(group, storage, place);
   }
   const sort = (): void => {
     if (!isSorted(located)) located.sort((a, b) => a.start - b.start);
@@ -146,6 +143,11 @@ function locate(contents: Contents, { storages, located, made }: Group): Promise
   if (pending.length > 0) return Promise.all(pending).then(sort);
   sort();
   return undefined;
+}
+
+function notePlace({ located, made }: Group, storage: Storage, place: StoragePlace): void {
+  if (place.kind === "range") located.push({ storage, start: place.start });
+  else made.push({ storage, read: place.read });
 }
 
 function isSorted(located: readonly LocatedStorage[]): boolean {

@@ -60,7 +60,7 @@ test("a file that is cut while it is open is refused", async () => {
       const bytes = readFileSync(fixture(name).path);
       const path = fileOf(bytes);
       const checkpoint = await open(path);
-      writeFileSync(path, bytes.subarray(0, bytes.length - 40));
+      writeFileSync(path, bytes.subarray(0, 300));
       const error = (await failure(() => checkpoint.load({ mmap }))) as TorchloadError;
       expect(isTorchloadError(error), `${name} ${mmap}: ${error}`).toBe(true);
       expect(error.file).toBe(path);

@@ -10,6 +10,11 @@ const encoder = new TextEncoder();
 
 /** Bytes one after the other. */
 export function concat(...parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
+  return concatAll(parts);
+}
+
+/** The same for more parts than a call can have arguments. */
+export function concatAll(parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
   const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
   let at = 0;
   for (const part of parts) {
@@ -298,7 +303,7 @@ export function zip(records: readonly ZipRecord[], end: ZipEnd = {}): Uint8Array
     directory.push(header(true, { ...common, flags: 0x0808, ...sizes, headerOffset, ...central }));
   }
   const start = at;
-  add(...directory);
+  for (const entry of directory) add(entry);
   const size = at - start;
   const zip64At = at;
   const { entries = records.length, directorySize = size, directoryStart = start, zip64 = {} } = end;
@@ -323,7 +328,7 @@ export function zip(records: readonly ZipRecord[], end: ZipEnd = {}): Uint8Array
   last.setUint16(20, end.comment?.length ?? 0, true);
   for (const view of [record, locator, last]) add(new Uint8Array(view.buffer));
   add(end.comment ?? new Uint8Array(0));
-  return concat(...parts);
+  return concatAll(parts);
 }
 
 /** PyTorch's padding field, after which the content is aligned. */

@@ -171,7 +171,7 @@ describe.each(pickles)("$name", ({ start, bytes, tensors }) => {
         };
         expect(outcome("shortcut")).toEqual(outcome("long way"));
       }),
-      { numRuns: Number(process.env.RUNS ?? 100) },
+      { numRuns: 100 },
     );
   });
 });

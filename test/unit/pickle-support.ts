@@ -183,7 +183,7 @@ export function pickled(value: unknown): Uint8Array {
     if (inner === null) parts.push(stream("N"));
     else if (typeof inner === "boolean") parts.push(stream(inner ? "\x88" : "\x89"));
     else if (typeof inner === "string") parts.push(stream("X"), int32(wtf8(inner).length), wtf8(inner));
-    else if (typeof inner === "bigint" || (Number.isInteger(inner) && !Object.is(inner, -0))) {
+    else if (typeof inner === "bigint" || (Number.isSafeInteger(inner) && !Object.is(inner, -0))) {
       const digits = long(BigInt(inner as number | bigint));
       parts.push(
         digits.length < 256 ? stream("\x8a", digits.length, digits) : stream("\x8b", int32(digits.length), digits),

@@ -152,16 +152,15 @@ export class ZipDirectory {
   }
 
   #checkLocalHeader(index: number, header: Uint8Array): number {
-    const view = new DataView(header.buffer, header.byteOffset, header.byteLength);
     const start = this.#headerOffsets[index] as number;
     const nameLength = header.length - LOCAL_HEADER_SIZE;
-    if (view.getUint32(0, true) !== LOCAL_HEADER) throw this.#fault(index, `there is no local header at byte ${start}`);
+    if (uint32(header, 0) !== LOCAL_HEADER) throw this.#fault(index, `there is no local header at byte ${start}`);
     const central = (this.#headers[index] as number) + CENTRAL_HEADER_SIZE;
-    let same = view.getUint16(26, true) === nameLength;
+    let same = uint16(header, 26) === nameLength;
     for (let k = 0; same && k < nameLength; k++) same = header[LOCAL_HEADER_SIZE + k] === this.#bytes[central + k];
     if (!same) throw this.#otherThanDirectory(index, "name");
-    this.#compareFields(index, view);
-    const offset = start + header.length + view.getUint16(28, true);
+    this.#compareFields(index, header);
+    const offset = start + header.length + uint16(header, 28);
     const end = offset + (this.#compressedSizes[index] as number);
     const limit = this.#limits[index] as number;
     if (end > limit) {
@@ -177,16 +176,16 @@ export class ZipDirectory {
    * Compares the fields that another reader might believe instead of the directory's. A size of 0 is one that was not known
    * when the header was written, as in all that PyTorch writes; one of 32 set bits stands in the extra field.
    */
-  #compareFields(index: number, local: DataView): void {
+  #compareFields(index: number, local: Uint8Array): void {
     const central = (this.#headers[index] as number) + CENTRAL_SHIFT;
-    const flags = local.getUint16(LOCAL_FLAGS, true) ^ this.#view.getUint16(central + LOCAL_FLAGS, true);
+    const flags = uint16(local, LOCAL_FLAGS) ^ this.#view.getUint16(central + LOCAL_FLAGS, true);
     if ((flags & FLAGS_OF_ENCRYPTION) !== 0) throw this.#otherThanDirectory(index, "encryption flag");
-    if (local.getUint16(LOCAL_METHOD, true) !== this.method(index)) {
+    if (uint16(local, LOCAL_METHOD) !== this.method(index)) {
       throw this.#otherThanDirectory(index, "compression method");
     }
-    const size = local.getUint32(LOCAL_SIZE, true);
+    const size = uint32(local, LOCAL_SIZE);
     if (size !== 0 && size !== UINT32_MAX && size !== this.size(index)) throw this.#otherThanDirectory(index, "size");
-    const compressedSize = local.getUint32(LOCAL_COMPRESSED_SIZE, true);
+    const compressedSize = uint32(local, LOCAL_COMPRESSED_SIZE);
     if (compressedSize !== 0 && compressedSize !== UINT32_MAX && compressedSize !== this.compressedSize(index)) {
       throw this.#otherThanDirectory(index, "compressed size");
     }
@@ -412,6 +411,15 @@ function storageKey(name: string): number | undefined {
 }
 
 /** A byte order mark is kept: it is part of the name, and two names that differ by it are two. */
+// Bytes put together by hand: a DataView for each of 100,000 headers takes longer than reading them.
+function uint16(bytes: Uint8Array, at: number): number {
+  return (bytes[at] as number) | ((bytes[at + 1] as number) << 8);
+}
+
+function uint32(bytes: Uint8Array, at: number): number {
+  return (uint16(bytes, at) | (uint16(bytes, at + 2) << 16)) >>> 0;
+}
+
 const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
 function decodeName(bytes: Uint8Array): string {
