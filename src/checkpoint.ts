@@ -140,7 +140,7 @@ export class Checkpoint {
     // A storage of its own, so that the description stays one.
     const storage = new Storage({ key, dtype, nbytes, location });
     const contents: Contents = { ...this.#contents, locate: () => this.#contents.locate(described.storage) };
-    const decide = decisionOf(device, this.file);
+    const decide = decisionOf(device);
     await transfer(this.#source, contents, [storage], { ...choices, mmap: choices.mmap ?? true, decide });
     const { shape, strides, storageOffset, requiresGrad } = described;
     return new Tensor(
@@ -150,7 +150,7 @@ export class Checkpoint {
   }
 
   async #loadAll({ mapLocation, ...choices }: CheckpointLoadOptions): Promise<unknown> {
-    const decide = decisionOf(mapLocation, this.file);
+    const decide = decisionOf(mapLocation);
     // Decoded anew: the pickle gives the objects their identities and cycles, which no copy of them would.
     const contents = await this.#format.decode(this.#source, resolverFor(this.file, this.#rules), this.#decodeOptions);
     await transfer(this.#source, contents, contents.storages, { ...choices, mmap: choices.mmap ?? true, decide });

@@ -61,11 +61,11 @@ export interface LoadOptions extends OpenOptions, TransferChoices {
 export async function load(input: Input, options: LoadOptions = {}): Promise<unknown> {
   const started = performance.now();
   const { rules, decodeOptions } = decodeRules(options);
+  const decide = decisionOf(options.mapLocation);
   const source = sourceOf(input);
   let early: EarlyReads | undefined;
   if (options.mmap === false && source instanceof FileSource) source.mayMap = false;
   try {
-    const decide = decisionOf(options.mapLocation, source.name);
     if (startCuda(options.mapLocation)) early = readEarly(source);
     const found = options.offset ? legacyAt(options.offset) : detect(source);
     const format = found instanceof Promise ? await found : found;

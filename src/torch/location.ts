@@ -129,17 +129,17 @@ export type Placement = { readonly device: Device } | { readonly memory: DeviceM
 const ON_CPU: Placement = { device: CPU };
 
 /** Decides on each storage. The same answer for many storages is best the same object. */
-export type Decide = (storage: Storage) => Placement;
+export type Decide = (storage: Storage, file: string) => Placement;
 
 /**
  * The decision that a `mapLocation` stands for. Its form is checked at once, before any I/O.
  *
  * @throws TypeError for a value of no such form.
  */
-export function decisionOf(mapLocation: MapLocation | undefined, file: string): Decide {
+export function decisionOf(mapLocation: MapLocation | undefined): Decide {
   const named = (name: string): Placement => ({ device: restore(name) ?? parseDevice(name) });
   if (mapLocation === undefined || mapLocation === null) return () => ON_CPU;
-  if (mapLocation === "saved") return (storage) => ({ device: savedDevice(storage, file) });
+  if (mapLocation === "saved") return (storage, file) => ({ device: savedDevice(storage, file) });
   if (typeof mapLocation === "string") {
     const placement = named(mapLocation);
     return () => placement;

@@ -28,6 +28,8 @@ export interface CudaGroup {
 export interface CudaPlacement {
   readonly segments: Segment[];
   readonly targets: FillTarget[];
+  /** Bytes of the storages, without the gaps between them. */
+  readonly nbytes: number;
 }
 
 /** Allocations below this size are not compared with the free memory first: asking takes longer than making them. */
@@ -57,7 +59,11 @@ export async function placeOnCuda(groups: readonly CudaGroup[]): Promise<CudaPla
       placeInArena(open, located, targets.length - 1, segments);
     }
   }
-  return { segments, targets };
+  const nbytes = groups.reduce(
+    (sum, { located }) => located.reduce((part, { storage }) => part + storage.nbytes, sum),
+    0,
+  );
+  return { segments, targets, nbytes };
 }
 
 function indexOf(destination: Device | DeviceMemory): number {
@@ -92,11 +98,11 @@ function placeInArena(
 /** Brings the bytes of a placement to the devices. */
 export async function fillCuda(
   source: ByteSource,
-  { segments, targets }: CudaPlacement,
+  { segments, targets, nbytes }: CudaPlacement,
   fill: FillOptions,
   head: HeadReads | undefined,
 ): Promise<void> {
-  if (segments.length > 0) await fillDevices(source, segments, targets, fill, head);
+  if (segments.length > 0) await fillDevices(source, segments, targets, nbytes, fill, head);
 }
 
 /** Begins reading a file before it is decoded, when the device it goes to is ready. */

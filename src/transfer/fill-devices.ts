@@ -53,6 +53,7 @@ export interface FillOptions {
 /**
  * Reads the segments' bytes and copies each to its address. Resolves when every copy is done.
  *
+ * @param nbytes - bytes of the storages in the segments, for progress.
  * @throws SourceError when a read fails, DeviceError when a copy does, the signal's reason when aborted. No read and no copy
  * is in flight any more then, so that the memory can be freed.
  */
@@ -60,6 +61,7 @@ export async function fillDevices(
   source: ByteSource,
   segments: readonly Segment[],
   targets: readonly FillTarget[],
+  nbytes: number,
   options: FillOptions,
   head?: HeadReads,
 ): Promise<void> {
@@ -68,7 +70,7 @@ export async function fillDevices(
   const plan = planTransfer(segments, planSizes(total, SLOT_BYTES), head);
   const blocking = total <= BLOCKING;
   if (head !== undefined) {
-    const loop = new FillLoop(plan, targets, head.reads);
+    const loop = new FillLoop(plan, nbytes, targets, head.reads);
     loop.adopt(head);
     try {
       await loop.run(options, blocking);
@@ -82,7 +84,7 @@ export async function fillDevices(
   await lockStaging(async () => {
     options.signal?.throwIfAborted();
     const reads = openSlotReads(source, Math.min(MAX_QUEUES, plan.reads.length / READ_FIELDS), options.signal);
-    const loop = new FillLoop(plan, targets, reads);
+    const loop = new FillLoop(plan, nbytes, targets, reads);
     try {
       await loop.run(options, blocking);
     } finally {
@@ -108,11 +110,15 @@ class FillLoop {
   readonly #pending = new Uint8Array(SLOT_COUNT * MAX_READS);
   /** Slots being copied, oldest first: copies end in the order in which they were submitted. */
   readonly #copying: number[] = [];
+  /** Bytes of the storages, and bytes copied so far. */
+  readonly #nbytes: number;
+  #copied = 0;
   #next = 0;
   #gatherSlot: Slot | undefined;
 
-  constructor(plan: TransferPlan, targets: readonly FillTarget[], reads: SlotReads) {
+  constructor(plan: TransferPlan, nbytes: number, targets: readonly FillTarget[], reads: SlotReads) {
     this.#plan = plan;
+    this.#nbytes = nbytes;
     this.#targets = targets;
     this.#reads = reads;
   }
@@ -140,7 +146,7 @@ class FillLoop {
     let lastTurn = lastEvent;
     for (;;) {
       const copied = this.#poll();
-      if (copied > 0) progress.add(copied);
+      if (copied > 0) progress.add(this.#arrived(copied));
       if (this.#next === this.#plan.chunks && this.#state.every((state) => state === FREE)) return;
       if (signal?.aborted === true) throw signal.reason;
       const now = performance.now();
@@ -155,6 +161,17 @@ class FillLoop {
         lastTurn = performance.now();
       }
     }
+  }
+
+  /** How many bytes of storages are among `copied` further bytes: the gaps between storages are copied along. */
+  #arrived(copied: number): number {
+    const before = this.#storageBytes(this.#copied);
+    this.#copied += copied;
+    return this.#storageBytes(this.#copied) - before;
+  }
+
+  #storageBytes(copied: number): number {
+    return Math.round((this.#nbytes * copied) / this.#plan.nbytes);
   }
 
   /** Waits for the copies in flight, whatever becomes of them. */

@@ -60,7 +60,7 @@ export async function transfer(
   storages: readonly Storage[],
   options: TransferOptions,
 ): Promise<void> {
-  const groups = await groupByDestination(storages, options.decide);
+  const groups = await groupByDestination(storages, options.decide, source.name);
   const onDevices: Group[] = [];
   const inHost: Group[] = [];
   for (const group of groups) {
@@ -96,13 +96,13 @@ function deviceOf(destination: Device | DeviceMemory): Device {
 }
 
 /** Asks for each storage once where it goes, and makes sure that each device asked for is there. */
-async function groupByDestination(storages: readonly Storage[], decide: Decide): Promise<Group[]> {
+async function groupByDestination(storages: readonly Storage[], decide: Decide, file: string): Promise<Group[]> {
   const groups: Group[] = [];
   /** The group of each decision, as most decisions are one object for many storages. */
   const byPlacement = new Map<Placement, Group | undefined>();
   const byDevice = new Map<string, Group>();
   for (const storage of storages) {
-    const placement = decide(storage);
+    const placement = decide(storage, file);
     let group = byPlacement.get(placement);
     if (group === undefined && !byPlacement.has(placement)) {
       if ("memory" in placement) {

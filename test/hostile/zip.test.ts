@@ -8,6 +8,7 @@ import {
   floats,
   int,
   pickle,
+  repeat,
   storage,
   tensor,
   text,
@@ -18,7 +19,7 @@ import {
   zipCheckpoint,
   zipWith,
 } from "../support/bad-files.js";
-import { failure, refused } from "./refusal.js";
+import { checkError, failure, refused } from "./refusal.js";
 
 const value = dict([text("weight"), tensor(storage("0"))]);
 const content = floats(1, 2, 3, 4);
@@ -457,6 +458,22 @@ describe("the small records", () => {
     );
     expect((await refused(bytes)).message).toContain('record "archive/version" has 10000000 bytes');
   });
+});
+
+test("an archive that is cut short behind a million headers is refused in a moment", async () => {
+  const start = zip(records.slice(0, 1)).subarray(0, 192);
+  const headers = (name: string): Uint8Array =>
+    repeat(
+      zip([{ name, content: new Uint8Array(0), local: { extra: code() } }]).subarray(0, 30 + name.length),
+      1_000_000,
+    );
+  for (const name of ["archive/x", "archive/data/0", "archive/data/1"]) {
+    const bytes = concat(start, headers(name));
+    const started = performance.now();
+    const error = checkError(await failure(() => load(bytes)), "bytes");
+    expect(error.message).toContain("cut short");
+    expect(performance.now() - started).toBeLessThan(1000);
+  }
 });
 
 test.each([

@@ -10,6 +10,7 @@ import {
   Complex,
   Counter,
   Device,
+  type DeviceMemory,
   FrozenSet,
   OrderedDict,
   PythonGlobal,
@@ -143,7 +144,10 @@ export class Comparison {
         return;
       case "storage": {
         expect(actual, path).toBeInstanceOf(Storage);
-        return expect(sha256((actual as Storage).bytes), path).toBe((content as { sha256: string }).sha256);
+        const { memory, nbytes } = actual as Storage;
+        return expect(sha256(await (memory as DeviceMemory).read(0, nbytes)), path).toBe(
+          (content as { sha256: string }).sha256,
+        );
       }
       case "tensor":
         return this.#tensor(actual, content as TensorNode, path);

@@ -18,6 +18,8 @@ import { LOCAL_HEADER, LOCAL_HEADER_SIZE } from "./directory.js";
 const MAX_PICKLE = 256 * 1024 * 1024;
 /** Behind a small record of unknown size the next header is looked for in as many bytes. */
 const SEARCH = 4096;
+/** Records that hold no storage before the walk ends: PyTorch writes five, a hostile file as many as it has room for. */
+const MAX_OTHERS = 64;
 /** A data descriptor, with 32-bit and with 64-bit sizes. */
 const DESCRIPTOR = 16;
 const DESCRIPTOR_ZIP64 = 24;
@@ -69,14 +71,17 @@ async function walkStorages(
 ): Promise<{ whole: Set<Storage>; reached: number }> {
   const whole = new Set<Storage>();
   let reached = start;
+  let others = 0;
   for (let at: number | undefined = start; at !== undefined; ) {
     const record: LocalRecord | undefined = await readLocalHeader(source, at);
     if (record === undefined) break;
     const storage = record.name.startsWith("data/") ? resolver.find(record.name.slice("data/".length)) : undefined;
     if (storage === undefined) {
+      if (++others > MAX_OTHERS) break;
       at = await findHeader(source, record.dataStart);
       continue;
     }
+    if (whole.has(storage)) break;
     const end: number = record.dataStart + storage.nbytes;
     reached = record.dataStart;
     if (end > source.size) break;

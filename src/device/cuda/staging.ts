@@ -89,6 +89,12 @@ export function pinnedSlots(): readonly Slot[] {
   return slots;
 }
 
+/** Forgets the slots, for tests that put a stand-in in the driver's place. Their memory stays pinned. */
+export function forgetStaging(): void {
+  slots.length = 0;
+  gathering = undefined;
+}
+
 let gathering: Slot | undefined;
 
 /** One more slot, for loads that bring small pieces together before they copy them. */
