@@ -12,7 +12,7 @@ import type { DType } from "../tensor/dtype.js";
 import { Tensor } from "../tensor/tensor.js";
 import { BLOCKED_MODULES, WEIGHTS_ONLY_GLOBALS } from "./allowlist.js";
 import { type CallContext, KNOWN_GLOBALS, KnownGlobal } from "./globals.js";
-import { makeTensor, RebuildError, setParameter, setTensor, type TensorHook } from "./rebuild.js";
+import { makeTensor, RebuildError, rebuildParameter, setParameter, setTensor, type TensorHook } from "./rebuild.js";
 import { StorageClass, type StorageTable, UNTYPED_DTYPE } from "./storage-table.js";
 
 /** Makes the value of a class or function that a caller allows; `args` and `kwargs` are those of the call. */
@@ -112,6 +112,10 @@ export class TorchHandlers implements PickleHandlers {
         this.#hook(storage, dtype);
         return makeTensor(storage, dtype, storageOffset, size, stride, requiresGrad);
       },
+      parameters: {
+        rebuild: KNOWN_GLOBALS.get("torch._utils._rebuild_parameter"),
+        make: (tensor, requiresGrad) => rebuildParameter([tensor, requiresGrad]),
+      },
     };
   }
 
@@ -141,7 +145,7 @@ export class TorchHandlers implements PickleHandlers {
     if (id instanceof Tuple) {
       const kind = id[0];
       // Bytes, as Python 2 wrote, are decoded each time.
-      this.#charge(id.filter((item) => item instanceof Uint8Array));
+      for (const item of id) if (item instanceof Uint8Array) this.#charge(item);
       if (kind === "storage" || (kind instanceof Uint8Array && new TextDecoder().decode(kind) === "storage")) {
         return this.#table.load(id);
       }
@@ -167,19 +171,19 @@ export class TorchHandlers implements PickleHandlers {
   }
 
   #call(callable: KnownGlobal, args: readonly unknown[]): unknown {
-    this.#charge(args);
+    for (const arg of args) this.#charge(arg);
     return callable.call(args, this.#context);
   }
 
-  /** Counts what a call may copy of its arguments. */
-  #charge(args: readonly unknown[]): void {
-    for (const arg of args) this.#copyable -= sizeOf(arg);
+  /** Counts a value that a call may copy. */
+  #charge(value: unknown): void {
+    this.#copyable -= sizeOf(value);
     if (this.#copyable < 0) throw new RebuildError("the calls of the pickle copy the same values again and again");
   }
 
   build(object: unknown, state: unknown): unknown {
     if (object instanceof Tensor) {
-      if (state instanceof Tuple) this.#charge(state);
+      if (state instanceof Tuple) for (const item of state) this.#charge(item);
       if (state instanceof Tuple && (state.length === 5 || state.length === 3)) setParameter(object, state);
       else setTensor(object, state, this.#hook);
     } else if (object instanceof OrderedDict) {

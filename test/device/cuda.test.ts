@@ -13,11 +13,12 @@ import {
   load,
   open,
   registerPackage,
+  Storage,
   type Tensor,
 } from "../../src/index.js";
 import { namedTensors } from "../../src/tensor/named-tensors.js";
+import { FakeCuda, type FakeMachine } from "../support/cuda-stand-in.js";
 import { Comparison } from "../support/expected.js";
-import { FakeCuda, type FakeMachine } from "../support/fake-cuda.js";
 import { fixture, fixtures } from "../support/fixtures.js";
 import { writeZipCheckpoint } from "../support/zip-checkpoint.js";
 
@@ -44,6 +45,7 @@ afterEach(() => {
 
 function dispose(value: unknown): void {
   for (const tensor of namedTensors(value).values()) tensor.dispose();
+  if (value instanceof Map) for (const item of value.values()) if (item instanceof Storage) item.dispose();
 }
 
 const views = fixture("torch-2.11/views.zip");

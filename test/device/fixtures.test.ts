@@ -10,7 +10,7 @@ import { fixtures } from "../support/fixtures.js";
 let fake: FakeCuda;
 
 beforeEach(() => {
-  fake = FakeCuda.install({ lag: 2 });
+  fake = FakeCuda.install({ delay: 2 });
 });
 
 afterEach(() => {

@@ -390,3 +390,17 @@ test("an open checkpoint with such tensors lists them without their elements", a
   const one = await checkpoint.load("weight");
   expect(() => one.toTypedArray()).toThrow(RangeError);
 });
+
+test("one key of bytes in ten thousand persistent ids is not decoded each time", async () => {
+  const key = "k".repeat(50_000);
+  const parts = [text("storage"), global("torch", "FloatStorage"), binbytes(utf8(key)), text("cpu"), int(4)];
+  const id = concat(tuple(...parts), code(0x71, 1), op.POP);
+  const ids = (count: number): Uint8Array =>
+    zipCheckpoint(concat(id, op.MARK, repeat(concat(code(0x68, 1), op.BINPERSID), count), op.TUPLE), {
+      [key]: content,
+    });
+  expect(await load(ids(2))).toHaveLength(2);
+  expect((await refused(ids(10_000))).message).toContain(
+    "the calls of the pickle copy the same values again and again",
+  );
+});

@@ -461,7 +461,8 @@ describe("the small records", () => {
 });
 
 test("an archive that is cut short behind a million headers is refused in a moment", async () => {
-  const start = zip(records.slice(0, 1)).subarray(0, 192);
+  // The pickle's record, without the directory and the end records.
+  const start = zip(records.slice(0, 1)).subarray(0, -98 - 46 - "archive/data.pkl".length);
   const headers = (name: string): Uint8Array =>
     repeat(
       zip([{ name, content: new Uint8Array(0), local: { extra: code() } }]).subarray(0, 30 + name.length),

@@ -40,13 +40,13 @@ export const CU: Readonly<Record<string, number>> = {
 };
 
 /** What the stand-in is to be like. */
-export interface FakeCudaOptions {
+export interface FakeMachine {
   /** Number of devices; 2. */
   readonly devices?: number;
   /** Memory of each device in bytes; 1 GiB. */
   readonly memory?: number;
   /** How often an event answers that it is not ready before it is; 0. */
-  readonly lag?: number;
+  readonly delay?: number;
   /** Whether the devices have memory pools; they have. */
   readonly pools?: boolean;
   /** What `cuInit` answers; success. */
@@ -207,7 +207,7 @@ export class FakeCuda implements NativeLibrary {
   /** Called before each call is carried out, with its name. */
   onCall: ((name: CudaCall) => void) | undefined;
   /** How often an event answers that it is not ready before it is. */
-  lag: number;
+  delay: number;
   /** Memory of each device in bytes. */
   readonly memory: number[];
   /** Copies as they were given: bytes of each. */
@@ -226,15 +226,15 @@ export class FakeCuda implements NativeLibrary {
   #initialised = false;
   #nextHandle = 0x1000;
 
-  constructor({ devices = 2, memory = GiB, lag = 0, pools = true, init = CU.SUCCESS as number }: FakeCudaOptions = {}) {
+  constructor({ devices = 2, memory = GiB, delay = 0, pools = true, init = CU.SUCCESS as number }: FakeMachine = {}) {
     this.memory = Array.from({ length: devices }, () => memory);
-    this.lag = lag;
+    this.delay = delay;
     this.#pools = pools;
     this.#init = init;
   }
 
   /** Puts a stand-in in the driver's place. */
-  static install(options?: FakeCudaOptions): FakeCuda {
+  static install(options?: FakeMachine): FakeCuda {
     const fake = new FakeCuda(options);
     setDriverLibrary(fake);
     forgetCudaBackend();
@@ -257,6 +257,11 @@ export class FakeCuda implements NativeLibrary {
       .map(({ address, nbytes, device, pooled }) => ({ address, nbytes, device, pooled }));
   }
 
+  /** How many allocations are in use. */
+  get leaks(): number {
+    return this.live.length;
+  }
+
   /** Copies and frees that were given to streams and not carried out yet. */
   get pending(): number {
     let sum = 0;
@@ -265,7 +270,7 @@ export class FakeCuda implements NativeLibrary {
   }
 
   /** How often a call was made, all of them together without a name. */
-  calls(name?: CudaCall): number {
+  count(name?: CudaCall): number {
     if (name !== undefined) return this.#calls.get(name) ?? 0;
     let sum = 0;
     for (const count of this.#calls.values()) sum += count;
@@ -273,7 +278,7 @@ export class FakeCuda implements NativeLibrary {
   }
 
   /** Starts counting anew. */
-  resetCalls(): void {
+  resetCount(): void {
     this.#calls.clear();
     this.copied.length = 0;
   }
@@ -298,7 +303,7 @@ export class FakeCuda implements NativeLibrary {
   }
 
   /** Takes back what {@link fail} and its like were told. */
-  healAll(): void {
+  heal(): void {
     this.#failures.length = 0;
     for (const context of this.#contexts.values()) context.broken = 0;
   }
@@ -515,7 +520,7 @@ export class FakeCuda implements NativeLibrary {
       case "cuEventQuery": {
         const event = this.#event(number(0), name);
         if (event.stream === undefined || event.stream.done >= event.mark) return CU.SUCCESS as number;
-        if (event.queries++ < this.lag) return CU.NOT_READY as number;
+        if (event.queries++ < this.delay) return CU.NOT_READY as number;
         advance(event.stream, event.mark);
         return CU.SUCCESS as number;
       }
