@@ -17,6 +17,7 @@ export {
   UnsupportedError,
 } from "./errors.js";
 export { type LoadOptions, type LoadReport, load } from "./load.js";
+export { loadReplicas, type ReplicaOptions } from "./load-replicas.js";
 export { type Input, type OpenOptions, open } from "./open.js";
 export {
   ByteArray,

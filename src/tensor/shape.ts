@@ -26,10 +26,10 @@ export function contiguousStrides(shape: readonly number[]): number[] {
 
 /** Whether elements lie in row-major order without gaps. Strides of dimensions of size 1 do not matter. */
 export function isContiguous(shape: readonly number[], strides: readonly number[]): boolean {
+  if (shape.includes(0)) return true;
   let step = 1;
   for (let k = shape.length - 1; k >= 0; k--) {
     const size = shape[k] as number;
-    if (size === 0) return true;
     if (size !== 1) {
       if (strides[k] !== step) return false;
       step *= size;

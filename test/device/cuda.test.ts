@@ -11,14 +11,15 @@ import {
   type DeviceError,
   isTorchloadError,
   load,
+  loadReplicas,
   open,
   registerPackage,
   Storage,
   type Tensor,
 } from "../../src/index.js";
 import { namedTensors } from "../../src/tensor/named-tensors.js";
-import { FakeCuda, type FakeMachine } from "../support/cuda-stand-in.js";
 import { Comparison } from "../support/expected.js";
+import { FakeCuda, type FakeMachine } from "../support/fake-cuda.js";
 import { fixture, fixtures } from "../support/fixtures.js";
 import { writeZipCheckpoint } from "../support/zip-checkpoint.js";
 
@@ -347,6 +348,31 @@ describe("large files", () => {
       },
     };
     await expect(load(source, { mapLocation: "cuda" })).rejects.toBe(failed);
+    expect(cuda.leaks).toBe(0);
+  });
+
+  test("are read once for replicas on several devices", async () => {
+    const bytes = readFileSync(large);
+    let read = 0;
+    const source: ByteSource = {
+      name: "counted",
+      size: bytes.length,
+      read(start, end) {
+        read += end - start;
+        return new Uint8Array(bytes.subarray(start, end));
+      },
+    };
+    const replicas = (await loadReplicas(source, { devices: ["cuda:0", "cuda:1"] })) as Tensor[][];
+    expect(read).toBeLessThan(bytes.length * 1.01);
+    for (const [device, tensors] of replicas.entries()) {
+      for (const [index, tensor] of tensors.entries()) {
+        const nbytes = sizes[index] as number;
+        if (nbytes > 0) expect(String(tensor.device)).toBe(`cuda:${device}`);
+        const back = (await tensor.to("cpu")).toTypedArray();
+        expect(Buffer.from(back.buffer, back.byteOffset, nbytes).equals(bytesOf(index, nbytes))).toBe(true);
+      }
+      dispose(tensors);
+    }
     expect(cuda.leaks).toBe(0);
   });
 

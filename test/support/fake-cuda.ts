@@ -28,6 +28,7 @@ export const CU: Readonly<Record<string, number>> = {
   INVALID_VALUE: 1,
   OUT_OF_MEMORY: 2,
   NOT_INITIALIZED: 3,
+  DEINITIALIZED: 4,
   INVALID_DEVICE: 101,
   INVALID_CONTEXT: 201,
   INVALID_HANDLE: 400,
@@ -221,7 +222,7 @@ export class FakeCuda implements NativeLibrary {
   readonly #events = new Map<number, Event>();
   readonly #pool = new Map<number, number>();
   readonly #failures: Failure[] = [];
-  readonly #own: (() => void)[] = [];
+  #gone = false;
   #current: Context | undefined;
   #initialised = false;
   #nextHandle = 0x1000;
@@ -241,8 +242,9 @@ export class FakeCuda implements NativeLibrary {
     return fake;
   }
 
-  /** Puts the driver back in its place, and lets go of what is still allocated. */
+  /** Puts the driver back in its place, and lets go of what is still allocated. Later calls get the answer of a driver that ended. */
   uninstall(): void {
+    this.#gone = true;
     setDriverLibrary(undefined);
     forgetCudaBackend();
     for (const { release } of this.#allocations.values()) release();
@@ -344,6 +346,7 @@ export class FakeCuda implements NativeLibrary {
 
   #call(name: CudaCall, values: Values, onThread: boolean): number {
     this.#calls.set(name, (this.#calls.get(name) ?? 0) + 1);
+    if (this.#gone) return CU.DEINITIALIZED as number;
     this.onCall?.(name);
     try {
       checkValues(name, values);

@@ -125,7 +125,13 @@ export class CudaContext {
 }
 
 /** Frees allocations that nobody disposed of once nothing refers to them. */
-const forgotten = new FinalizationRegistry<() => void>((free) => free());
+const forgotten = new FinalizationRegistry<() => void>((free) => {
+  try {
+    free();
+  } catch {
+    // A driver that failed or has ended: there is no caller to tell, and an error from here would end the process.
+  }
+});
 
 /** A range of device memory, freed as a whole. */
 export class DeviceAllocation {
