@@ -124,14 +124,14 @@ if (wants("big")) {
     const times = await inTurn(
       {
         torchload: run("zip", zip),
-        "torchload (again)": run("zip", zip),
         "torchload, legacy": run("legacy", legacy),
         "torch.load": () => peers.load("torch", zip, "cuda"),
         "torch.load(mmap=True)": () => peers.load("torch_mmap", zip, "cuda"),
         safetensors: () => peers.load("safetensors", at("big.safetensors"), "cuda"),
         "torch.load, legacy": () => peers.load("torch", legacy, "cuda"),
       },
-      Number(process.env.BENCH_ROUNDS ?? 5),
+      Number(process.env.BENCH_ROUNDS ?? 3),
+      3,
     );
     const link = pinnedRate(nbytes);
     const rate = (ms) =>

@@ -134,7 +134,7 @@ function changed(bytes: Uint8Array, made: Change): Uint8Array {
 }
 
 const mutant = fc
-  .tuple(fc.nat(names.length - 1), fc.array(change, { minLength: 1, maxLength: 4 }))
+  .tuple(fc.nat(names.length - 1), fc.array(change, { minLength: 1, maxLength: 3 }))
   .map(([index, changes]) => {
     let bytes = originals[index] as Uint8Array;
     for (const made of changes) if (bytes.length > 0) bytes = changed(bytes, made);
@@ -217,8 +217,8 @@ describe.each([
     process.off("unhandledRejection", note);
     expect(unseen).toEqual([]);
     // Neither is everything refused nor is nothing.
-    expect(outcomes.loaded).toBeGreaterThan(50);
-    expect(outcomes.refused).toBeGreaterThan(50);
+    expect(outcomes.loaded).toBeGreaterThan(RUNS / 100);
+    expect(outcomes.refused).toBeGreaterThan(RUNS / 100);
   });
 
   test("give values or errors of the library, from a file, and leave no descriptor open", {
@@ -295,7 +295,7 @@ describe.each([true, false])("pickles of random opcodes, weightsOnly: %s", (weig
       }),
       { numRuns: RUNS, interruptAfterTimeLimit: TIME_LIMIT_MS, markInterruptAsFailure: false },
     );
-    expect(outcomes.loaded).toBeGreaterThan(RUNS / 50);
-    expect(outcomes.refused).toBeGreaterThan(RUNS / 50);
+    expect(outcomes.loaded).toBeGreaterThan(RUNS / 100);
+    expect(outcomes.refused).toBeGreaterThan(RUNS / 100);
   });
 });

@@ -77,7 +77,6 @@ export class CudaBackend implements DeviceBackend {
 
   async #copyBetween(origin: CudaMemory, start: number, target: CudaMemory, context: CudaContext): Promise<void> {
     const from = await this.context(origin.device.index as number);
-    const event = context.createEvent(true);
     context
       .use()
       .call(
@@ -89,8 +88,7 @@ export class CudaBackend implements DeviceBackend {
         target.nbytes,
         context.stream,
       );
-    context.driver.call("cuEventRecord", event, context.stream);
-    await context.driver.later("cuEventSynchronize", event);
+    await context.driver.later("cuStreamSynchronize", context.stream);
   }
 }
 
