@@ -45,8 +45,6 @@ export interface TensorLoadOptions extends TransferChoices {
  */
 export class Checkpoint {
   readonly #source: ByteSource;
-  /** Whether the source was opened for this checkpoint and is closed with it. */
-  readonly #owned: boolean;
   readonly #format: ContainerFormat;
   readonly #rules: GlobalRules;
   readonly #decodeOptions: DecodeOptions;
@@ -57,14 +55,12 @@ export class Checkpoint {
   /** @internal Use `open`. */
   constructor(
     source: ByteSource,
-    owned: boolean,
     format: ContainerFormat,
     rules: GlobalRules,
     decodeOptions: DecodeOptions,
     contents: Contents,
   ) {
     this.#source = source;
-    this.#owned = owned;
     this.#format = format;
     this.#rules = rules;
     this.#decodeOptions = decodeOptions;
@@ -161,7 +157,7 @@ export class Checkpoint {
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
-    if (this.#owned) await this.#source.close?.();
+    await this.#source.close?.();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -66,6 +66,6 @@ export async function loadReplicas(input: Input, options: ReplicaOptions): Promi
     });
     return replicas.map(({ value }) => value);
   } finally {
-    if (source !== input) await source.close?.();
+    await source.close?.();
   }
 }

@@ -97,7 +97,7 @@ export async function load(input: Input, options: LoadOptions = {}): Promise<unk
     return contents.value;
   } finally {
     await early?.cancel();
-    if (source !== input) await source.close?.();
+    await source.close?.();
   }
 }
 

@@ -8,6 +8,7 @@ import type { Contents, DecodeOptions } from "./container/container.js";
 import { detect } from "./container/detect.js";
 import { legacyAt } from "./container/legacy.js";
 import { blobSource } from "./source/blob-source.js";
+import { checkedSource } from "./source/checked-source.js";
 import { FileSource } from "./source/file-source.js";
 import { memorySource } from "./source/memory-source.js";
 import type { ByteSource } from "./source/source.js";
@@ -45,7 +46,7 @@ export function sourceOf(input: Input): ByteSource {
   if (input instanceof ArrayBuffer) return memorySource(new Uint8Array(input));
   if (typeof Blob !== "undefined" && input instanceof Blob) return blobSource(input);
   if (typeof input === "object" && input !== null && typeof (input as ByteSource).read === "function")
-    return input as ByteSource;
+    return checkedSource(input as ByteSource);
   throw new TypeError(`Cannot open ${String(input)}; expected a path, a URL, a Blob, bytes or a ByteSource`);
 }
 
@@ -91,9 +92,9 @@ export async function open(input: Input, options: OpenOptions = {}): Promise<Che
     const format = found instanceof Promise ? await found : found;
     const decoded = format.decode(source, resolverFor(source.name, rules), decodeOptions);
     const contents: Contents = decoded instanceof Promise ? await decoded : decoded;
-    return new Checkpoint(source, source !== input, format, rules, decodeOptions, contents);
+    return new Checkpoint(source, format, rules, decodeOptions, contents);
   } catch (error) {
-    if (source !== input) await source.close?.();
+    await source.close?.();
     throw error;
   }
 }

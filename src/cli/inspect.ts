@@ -5,7 +5,7 @@
  */
 import { type Summary, summarize, type TensorSummary } from "../inspect/summary.js";
 import { type OpenOptions, open } from "../open.js";
-import { bytesText, painter, printable, tableText } from "./terminal.js";
+import { bytesText, cellText, jsonText, painter, printable, tableText } from "./terminal.js";
 
 /** Tensors and values that are listed when not all are asked for. */
 const LISTED = 40;
@@ -22,7 +22,7 @@ export async function inspect(file: string, { json, all, ...options }: InspectOp
   const checkpoint = await open(file, options);
   try {
     const summary = summarize(checkpoint);
-    process.stdout.write(json ? `${JSON.stringify(summary, null, 2)}\n` : `${summaryText(summary, all).join("\n")}\n`);
+    process.stdout.write(json ? `${jsonText(summary, 2)}\n` : `${summaryText(summary, all).join("\n")}\n`);
   } finally {
     await checkpoint.close();
   }
@@ -47,7 +47,7 @@ export function summaryText(summary: Summary, all: boolean): string[] {
   const values = all ? summary.values : summary.values.slice(0, LISTED);
   if (values.length > 0) {
     lines.push(dim("other values"));
-    lines.push(...tableText(values.map(({ name, value }) => [printable(name) || "(the value)", printable(value)])));
+    lines.push(...tableText(values.map(({ name, value }) => [cellText(name) || "(the value)", cellText(value)])));
     if (values.length < summary.values.length)
       lines.push(dim(`… ${summary.values.length - values.length} more (--all)`));
     lines.push("");
@@ -66,7 +66,7 @@ function locationsText({ locations }: Summary): string {
   const entries = Object.entries(locations);
   if (entries.length === 0) return "no device";
   return entries
-    .map(([name, count]) => (entries.length === 1 ? printable(name) : `${printable(name)} (${count})`))
+    .map(([name, count]) => (entries.length === 1 ? cellText(name) : `${cellText(name)} (${count})`))
     .join(", ");
 }
 
@@ -86,12 +86,12 @@ function tensorRow(tensor: TensorSummary): string[] {
   if (tensor.sharesWith !== undefined) notes.push(`shares storage ${tensor.storage} with ${tensor.sharesWith}`);
   if (!hasPlainStrides(tensor)) notes.push(`strides [${tensor.strides.join(", ")}]`);
   return [
-    printable(tensor.name) || "(the value)",
+    cellText(tensor.name) || "(the value)",
     tensor.dtype,
     `[${tensor.shape.join(", ")}]`,
     bytesText(tensor.nbytes),
-    printable(tensor.location),
-    printable(notes.join("; ")),
+    cellText(tensor.location),
+    cellText(notes.join("; ")),
   ];
 }
 

@@ -8,7 +8,7 @@ import { parseDevice } from "../device/device.js";
 import { isTorchloadError } from "../errors.js";
 import { type LoadOptions, type LoadReport, load } from "../load.js";
 import { namedTensors } from "../tensor/named-tensors.js";
-import { bytesText, ProgressBar, painter, printable, rateText, tableText, timeText } from "./terminal.js";
+import { bytesText, jsonText, ProgressBar, painter, printable, rateText, tableText, timeText } from "./terminal.js";
 
 /** Options of the command. */
 export interface LoadCommandOptions extends Omit<LoadOptions, "mapLocation"> {
@@ -77,7 +77,7 @@ function print(
       totalMs,
       gigabytesPerSecond: nbytes / totalMs / 1e6,
     };
-    process.stdout.write(`${JSON.stringify(result)}\n`);
+    process.stdout.write(`${jsonText(result)}\n`);
     return;
   }
   const { bold, dim, green } = painter();

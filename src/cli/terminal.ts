@@ -41,6 +41,24 @@ export function printable(text: string): string {
   });
 }
 
+/** Characters of a name that are shown. */
+const MAX_NAME = 160;
+
+/** A name or text from a file for one cell of a table: printable, and cut where it would fill pages. */
+export function cellText(text: string): string {
+  return printable(text.length <= MAX_NAME ? text : `${text.slice(0, MAX_NAME - 1)}…`);
+}
+
+/** JSON without characters that could steer a terminal. */
+export function jsonText(value: unknown, indent?: number): string {
+  return JSON.stringify(value, null, indent).replace(
+    /[\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g,
+    (character) => {
+      return `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
+    },
+  );
+}
+
 /** `438.0 MB`: decimal units, as rates are given in. */
 export function bytesText(nbytes: number): string {
   if (nbytes < 1000) return `${nbytes} B`;

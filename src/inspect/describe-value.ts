@@ -5,6 +5,7 @@
  */
 import { Device } from "../device/device.js";
 import { Complex, Counter, FrozenSet, OrderedDict, PythonGlobal, PythonObject, Size, Tuple } from "../pickle/values.js";
+import { joinKeys, keyText } from "../tensor/named-tensors.js";
 import { Storage } from "../tensor/storage.js";
 import { Tensor } from "../tensor/tensor.js";
 import type { ValueSummary } from "./summary.js";
@@ -13,6 +14,8 @@ import type { ValueSummary } from "./summary.js";
 const MAX_LISTED = 64;
 /** Characters of a value that are shown. */
 const MAX_TEXT = 80;
+/** Characters of all names together; beyond that only last keys are given, as no honest file has so many. */
+const MAX_NAMES = 16 * 1024 * 1024;
 /** Containers are opened in a short text to this depth. */
 const MAX_DEPTH = 3;
 
@@ -20,85 +23,125 @@ const MAX_DEPTH = 3;
 export function describeValue(value: unknown): ValueSummary[] {
   const summaries: ValueSummary[] = [];
   const seen = new Set<unknown>();
-  const stack: { value: unknown; name: string }[] = [{ value, name: "" }];
+  let left = MAX_NAMES;
+  const add = (name: string, key: string, current: unknown): void => {
+    left -= name.length;
+    summaries.push({ name: left < 0 ? `…${key.slice(-MAX_TEXT)}` : name, value: valueText(current) });
+  };
+  const stack: { value: unknown; name: string; key: string }[] = [{ value, name: "", key: "" }];
   for (let next = stack.pop(); next !== undefined; next = stack.pop()) {
-    const { value: current, name } = next;
+    const { value: current, name, key: lastKey } = next;
     if (current instanceof Tensor) continue;
-    const children = childrenOf(current);
-    if (children === undefined || seen.has(current)) {
-      summaries.push({ name, value: valueText(current) });
+    if (!isContainer(current) || seen.has(current)) {
+      add(name, lastKey, current);
       continue;
     }
     seen.add(current);
+    const children = childrenOf(current);
     const others = children.filter(([, child]) => !(child instanceof Tensor));
-    if (others.length > MAX_LISTED && others.every(([, child]) => childrenOf(child) === undefined)) {
-      summaries.push({ name, value: valueText(current) });
+    if (children.length === 0 || (others.length > MAX_LISTED && !others.some(([, child]) => isContainer(child)))) {
+      add(name, lastKey, current);
       continue;
     }
-    if (children.length === 0) summaries.push({ name, value: valueText(current) });
-    for (const [key, child] of others.reverse())
-      stack.push({ value: child, name: name === "" ? key : `${name}.${key}` });
+    for (const [part, child] of others.reverse()) {
+      const key = keyText(part);
+      stack.push({ value: child, name: joinKeys(name, key), key });
+    }
   }
   return summaries;
 }
 
-function childrenOf(value: unknown): [string, unknown][] | undefined {
-  if (value instanceof Map) return [...value].map(([key, child]) => [shortText(key, 0), child]);
-  if (Array.isArray(value) && !(value instanceof Size)) return value.map((child, index) => [String(index), child]);
-  if (value instanceof PythonObject && value.state instanceof Map) {
-    return [...value.state].map(([key, child]) => [shortText(key, 0), child]);
-  }
-  return undefined;
+function isContainer(value: unknown): value is Map<unknown, unknown> | unknown[] | PythonObject {
+  if (value instanceof Map) return true;
+  if (Array.isArray(value)) return !(value instanceof Size);
+  return value instanceof PythonObject && value.state instanceof Map;
+}
+
+function childrenOf(value: Map<unknown, unknown> | unknown[] | PythonObject): [unknown, unknown][] {
+  if (value instanceof Map) return [...value];
+  if (Array.isArray(value)) return [...value.entries()];
+  return [...(value.state as Map<unknown, unknown>)];
 }
 
 /** A value as one line of at most {@link MAX_TEXT} characters. */
 export function valueText(value: unknown): string {
-  const text = pythonText(value, 0);
-  return text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT - 1)}…`;
+  const writer = new Writer();
+  writer.value(value, 0);
+  return writer.text.length <= MAX_TEXT ? writer.text : `${writer.text.slice(0, MAX_TEXT - 1)}…`;
 }
 
-function shortText(key: unknown, depth: number): string {
-  return typeof key === "string" ? key : pythonText(key, depth);
+/** Writes values in Python's spelling and stops when there is enough: in a few bytes a file can describe endless text. */
+class Writer {
+  text = "";
+
+  get full(): boolean {
+    return this.text.length > MAX_TEXT;
+  }
+
+  value(value: unknown, depth: number): void {
+    if (this.full) return;
+    if (value instanceof Map) {
+      const kind = value instanceof OrderedDict ? "OrderedDict" : value instanceof Counter ? "Counter" : "dict";
+      if (depth >= MAX_DEPTH || value.size > MAX_LISTED) this.text += `${kind} of ${value.size}`;
+      else this.#entries(value, depth);
+    } else if (value instanceof Tuple && !(value instanceof Size)) {
+      this.#items(value, depth, "(", value.length === 1 ? ",)" : ")");
+    } else if (Array.isArray(value) && !(value instanceof Size)) this.#items(value, depth, "[", "]");
+    else if (value instanceof FrozenSet) this.#items([...value], depth, "frozenset({", "})");
+    else if (value instanceof Set) this.#items([...value], depth, "{", "}");
+    else if (value instanceof PythonObject) {
+      this.text += String(value.type);
+      this.#items(value.args, depth, "(", ")");
+      if (value.state !== undefined) this.text += " with state";
+    } else this.text += leafText(value);
+  }
+
+  #entries(map: ReadonlyMap<unknown, unknown>, depth: number): void {
+    this.text += "{";
+    let first = true;
+    for (const [key, item] of map) {
+      if (this.full) return;
+      if (!first) this.text += ", ";
+      first = false;
+      this.value(key, depth + 1);
+      this.text += ": ";
+      this.value(item, depth + 1);
+    }
+    this.text += "}";
+  }
+
+  #items(items: readonly unknown[], depth: number, open: string, close: string): void {
+    this.text += open;
+    if (depth >= MAX_DEPTH) this.text += `… ${items.length} items`;
+    else {
+      for (let k = 0; k < items.length && !this.full; k++) {
+        if (k > 0) this.text += ", ";
+        if (k === MAX_LISTED) {
+          this.text += `… ${items.length - MAX_LISTED} more`;
+          break;
+        }
+        this.value(items[k], depth + 1);
+      }
+    }
+    this.text += close;
+  }
 }
 
-function pythonText(value: unknown, depth: number): string {
+function leafText(value: unknown): string {
   if (value === null || value === undefined) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
-  if (typeof value === "string")
-    return JSON.stringify(value.length > 4 * MAX_TEXT ? value.slice(0, 4 * MAX_TEXT) : value);
-  if (typeof value === "number" || typeof value === "bigint") return String(value);
-  if (value instanceof Tensor || value instanceof Device) return String(value);
+  if (typeof value === "string") return JSON.stringify(value.slice(0, MAX_TEXT));
+  // A bigint may have a hundred thousand digits, whose conversion takes its time.
+  if (typeof value === "bigint")
+    return value > -HUGE && value < HUGE ? String(value) : "an integer of more than 300 digits";
+  if (typeof value === "number") return String(value);
+  if (value instanceof Tensor || value instanceof Device || value instanceof PythonGlobal) return String(value);
   if (value instanceof Storage) return `Storage(${value.nbytes} bytes)`;
   if (value instanceof Complex) return `(${value.re}${value.im < 0 ? "" : "+"}${value.im}j)`;
   if (value instanceof Uint8Array) return `bytes of length ${value.length}`;
-  if (value instanceof PythonGlobal) return `<${value}>`;
-  if (value instanceof PythonObject) {
-    const args = value.args.length === 0 ? "" : listText(value.args, depth, "", "");
-    return `${value.type}(${args})${value.state === undefined ? "" : " with state"}`;
-  }
-  if (value instanceof Map) {
-    const kind = value instanceof OrderedDict ? "OrderedDict" : value instanceof Counter ? "Counter" : "dict";
-    if (depth >= MAX_DEPTH || value.size > MAX_LISTED) return `${kind} of ${value.size}`;
-    const items = [...value].map(([key, item]) => `${pythonText(key, depth + 1)}: ${pythonText(item, depth + 1)}`);
-    return `{${items.join(", ")}}`;
-  }
-  if (value instanceof Size) return `torch.Size([${value.join(", ")}])`;
-  if (value instanceof Tuple) return listText(value, depth, "(", value.length === 1 ? ",)" : ")");
-  if (Array.isArray(value)) return listText(value, depth, "[", "]");
-  if (value instanceof Set)
-    return listText(
-      [...value],
-      depth,
-      value instanceof FrozenSet ? "frozenset({" : "{",
-      value instanceof FrozenSet ? "})" : "}",
-    );
+  if (value instanceof Size) return `torch.Size([${value.slice(0, MAX_LISTED).join(", ")}])`;
   if (typeof value === "object" && "name" in value) return `torch.${String(value.name)}`;
-  return String(value);
+  return typeof value;
 }
 
-function listText(items: readonly unknown[], depth: number, open: string, close: string): string {
-  if (depth >= MAX_DEPTH) return `${open}… ${items.length} items${close}`;
-  const shown = items.slice(0, MAX_LISTED).map((item) => pythonText(item, depth + 1));
-  if (items.length > MAX_LISTED) shown.push(`… ${items.length - MAX_LISTED} more`);
-  return `${open}${shown.join(", ")}${close}`;
-}
+const HUGE = 10n ** 300n;

@@ -80,10 +80,10 @@ export function summarize(checkpoint: Checkpoint): Summary {
     count.nbytes += tensor.nbytes;
     numel += tensor.numel;
   }
-  const locations: Record<string, number> = {};
+  const locations = new Map<string, number>();
   let nbytes = 0;
   for (const storage of checkpoint.storages) {
-    locations[storage.location] = (locations[storage.location] ?? 0) + 1;
+    locations.set(storage.location, (locations.get(storage.location) ?? 0) + 1);
     nbytes += storage.nbytes;
   }
   return {
@@ -95,7 +95,7 @@ export function summarize(checkpoint: Checkpoint): Summary {
     values: describeValue(checkpoint.value),
     storages: { count: checkpoint.storages.length, nbytes },
     numel,
-    locations,
+    locations: Object.fromEntries(locations),
     dtypes,
   };
 }

@@ -44,7 +44,9 @@ export class Memo {
     const page = this.#pages[index >>> PAGE_BITS];
     const place = index & PAGE_MASK;
     const value = page !== undefined && place < page.length ? page[place] : undefined;
-    return value === undefined && this.#far !== undefined ? this.#far.get(index) : value;
+    if (value !== undefined || this.#far === undefined) return value;
+    // A value that was skipped may have taken the place of one from far ahead.
+    return this.skipped && index < this.top ? undefined : this.#far.get(index);
   }
 
   /**

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { closeSync, fstatSync, openSync, read, readSync, type Stats } from "node:fs";
+import { closeSync, constants, fstatSync, openSync, read, readSync, type Stats } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { SourceError } from "../errors.js";
 import { openBackgroundReads } from "./background-reads.js";
@@ -18,7 +18,8 @@ export function openLocalFile(pathOrUrl: string | URL): LocalFile {
   const path = typeof pathOrUrl === "string" ? pathOrUrl : fileURLToPath(pathOrUrl);
   let fd: number;
   try {
-    fd = openSync(path, "r");
+    // A pipe without a writer would block the process; what is no regular file is refused below.
+    fd = openSync(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0));
   } catch (error) {
     throw systemError(path, "open", error);
   }

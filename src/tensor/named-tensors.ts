@@ -51,13 +51,14 @@ export function namedTensors(value: unknown): Map<string, Tensor> {
       // Numbers and texts lead nowhere; a checkpoint may have millions of them.
       if (typeof child !== "object" || child === null) continue;
       const childKey = keyText(part);
-      stack.push({ value: child, name: joined(name, childKey), key: childKey });
+      stack.push({ value: child, name: joinKeys(name, childKey), key: childKey });
     }
   }
   return names;
 }
 
-function joined(name: string, key: string): string {
+/** A key behind the name of what it is in. */
+export function joinKeys(name: string, key: string): string {
   if (name === "" || key === "") return name + key;
   return name.length + key.length < MAX_NAME ? `${name}.${key}` : shortened(key);
 }
@@ -92,7 +93,7 @@ function childrenOf(value: object): [unknown, unknown][] {
 }
 
 /** A key as a part of a name. Of containers only short tuples of numbers and texts are shown: others could be endless. */
-function keyText(key: unknown): string {
+export function keyText(key: unknown): string {
   if (typeof key !== "object" || key === null) return String(key);
   const shown = Array.isArray(key) && key.length <= MAX_KEY_ITEMS && key.every((item) => typeof item !== "object");
   return shown ? key.join(",") : "?";

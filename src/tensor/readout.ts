@@ -35,6 +35,9 @@ export interface View {
 /** The largest array, in elements, that reading out makes: what a typed array of any engine can hold. */
 const MAX_ELEMENTS = 2 ** 32 - 1;
 
+/** The most elements, or empty arrays, of nested arrays: a few gigabytes of them. */
+const MAX_NESTED = 2 ** 27;
+
 function rawElements({ bytes, dtype }: View): TypedArray {
   const length = Math.floor(bytes.byteLength / dtype.array.BYTES_PER_ELEMENT);
   return new dtype.array(bytes.buffer, bytes.byteOffset, length);
@@ -124,6 +127,12 @@ export function elementAt(elements: TypedArray, index: number, dtype: DType): El
 
 /** The elements as arrays nested by dimension; the element itself for a scalar. */
 export function readNested(view: View): NestedElements {
+  let rows = 1;
+  for (const size of view.shape) {
+    if (size === 0) break;
+    rows *= size;
+  }
+  if (rows > MAX_NESTED) throw new RangeError(`${rows} elements are more than nested arrays can hold`);
   const elements = readTypedArray(view);
   const { shape, dtype } = view;
   let at = 0;

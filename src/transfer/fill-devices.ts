@@ -7,7 +7,15 @@
  */
 import { copyMemory, nextTurn } from "#platform";
 import type { CudaContext } from "../device/cuda/context.js";
-import { gatheringSlot, lockStaging, SLOT_BYTES, SLOT_COUNT, type Slot, stagingSlots } from "../device/cuda/staging.js";
+import {
+  drain,
+  gatheringSlot,
+  lockStaging,
+  SLOT_BYTES,
+  SLOT_COUNT,
+  type Slot,
+  stagingSlots,
+} from "../device/cuda/staging.js";
 import type { ByteSource } from "../source/source.js";
 import type { HeadReads } from "./head-reads.js";
 import {
@@ -114,6 +122,7 @@ class FillLoop {
   readonly #nbytes: number;
   #copied = 0;
   #next = 0;
+  #done = false;
   #gatherSlot: Slot | undefined;
 
   constructor(plan: TransferPlan, nbytes: number, targets: readonly FillTarget[], reads: SlotReads) {
@@ -147,7 +156,12 @@ class FillLoop {
     for (;;) {
       const copied = this.#poll();
       if (copied > 0) progress.add(this.#arrived(copied));
-      if (this.#next === this.#plan.chunks && this.#state.every((state) => state === FREE)) return;
+      if (this.#next === this.#plan.chunks && this.#state.every((state) => state === FREE)) {
+        // The last gathered copy is no slot's.
+        await this.#gatherSlot?.wait();
+        this.#done = true;
+        return;
+      }
       if (signal?.aborted === true) throw signal.reason;
       const now = performance.now();
       if (copied >= 0) lastEvent = now;
@@ -176,7 +190,10 @@ class FillLoop {
 
   /** Waits for the copies in flight, whatever becomes of them. */
   async settle(): Promise<void> {
+    if (this.#done) return;
     for (const slot of [...this.#slots, this.#gatherSlot]) await slot?.wait().catch(() => {});
+    // Also those that were submitted, and then the call failed that should have told of them.
+    for (const { context } of this.#targets) await drain(context);
   }
 
   /** Starts reading the next chunk into a free slot. */

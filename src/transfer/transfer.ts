@@ -72,11 +72,17 @@ export async function transfer(
   const fill: FillOptions = { signal: options.signal, progress: new ProgressReporter(total, options.onProgress) };
   try {
     await fillGroups(source, inHost, onDevices, fill, options);
+    // A file that was written to meanwhile may have given a mixture of old and new.
+    if (source instanceof FileSource) source.file.checkUnchanged();
   } catch (error) {
     for (const { destination, storages: failed } of groups) {
       for (const storage of failed) {
         if (isMemory(destination)) continue;
-        storage.memory?.dispose();
+        try {
+          storage.memory?.dispose();
+        } catch {
+          // A device that failed frees nothing. What it failed with is the error to tell.
+        }
         storage.memory = undefined;
       }
     }
@@ -133,7 +139,14 @@ function locate(contents: Contents, group: Group): Promise<void> | undefined {
   const { storages, located } = group;
   const pending: Promise<void>[] = [];
   for (const storage of storages) {
-    const place = contents.locate(storage);
+    let place: StoragePlace | Promise<StoragePlace>;
+    try {
+      place = contents.locate(storage);
+    } catch (error) {
+      // Together with what is pending, so that none of it is rejected unheard.
+      pending.push(Promise.reject(error));
+      break;
+    }
     if (place instanceof Promise) pending.push(place.then((found) => notePlace(group, storage, found)));
     else notePlace(group, storage, place);
   }

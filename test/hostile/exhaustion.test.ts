@@ -64,12 +64,7 @@ const walks: [what: string, value: Code, tensors: number][] = [
 ];
 
 /** Open: src/inspect names values by paths that grow with depth, and looks into a list again each time it is met. */
-const notYetSummedUp = new Set([
-  "100,000 nested lists",
-  "a key of a million letters at each of a thousand depths",
-  "100,000 lists of the same 100,000 numbers",
-  "100,000 mentions of a list of lists of lists",
-]);
+const notYetSummedUp = new Set<string>([]);
 
 /** A test of a summary. */
 const summaryTest = (what: string): typeof test.fails =>
@@ -196,8 +191,8 @@ describe.skipIf(!built)("reading out a tensor of nothing but many rows", () => {
   test("refuses 2^40 rows", () => refuses(ints(2 ** 40, 0), ints(0, 0)));
 
   // Open: toArray() makes the arrays of the outer dimensions before it meets the one that is empty.
-  test.fails("refuses 2^31 rows, which would fill the memory", () => refuses(ints(2 ** 31, 0), ints(0, 0)));
-  test.fails("refuses 2^20 times 2^20 rows, which would fill the memory", () =>
+  test("refuses 2^31 rows, which would fill the memory", () => refuses(ints(2 ** 31, 0), ints(0, 0)));
+  test("refuses 2^20 times 2^20 rows, which would fill the memory", () =>
     refuses(ints(2 ** 20, 2 ** 20, 0), ints(0, 0, 0)));
 });
 

@@ -73,7 +73,7 @@ interface Allocation extends FakeAllocation {
 /** Something that a stream does in its turn. */
 interface Work {
   readonly run: () => void;
-  /** The allocations it reads or writes. */
+  /** The allocations it reads or writes; none for a free. */
   readonly uses: readonly Allocation[];
 }
 
@@ -247,9 +247,7 @@ export class FakeCuda implements NativeLibrary {
     this.#gone = true;
     setDriverLibrary(undefined);
     forgetCudaBackend();
-    for (const { release } of this.#allocations.values()) release();
-    this.#allocations.clear();
-    for (const stream of this.#streams.values()) stream.queue.length = 0;
+    this.abandon();
   }
 
   /** The allocations that are in use. */
@@ -264,10 +262,10 @@ export class FakeCuda implements NativeLibrary {
     return this.live.length;
   }
 
-  /** Copies and frees that were given to streams and not carried out yet. */
+  /** Copies that were given to streams and not carried out yet. */
   get pending(): number {
     let sum = 0;
-    for (const { queue } of this.#streams.values()) sum += queue.length;
+    for (const { queue } of this.#streams.values()) sum += queue.filter(({ uses }) => uses.length > 0).length;
     return sum;
   }
 
@@ -308,6 +306,16 @@ export class FakeCuda implements NativeLibrary {
   heal(): void {
     this.#failures.length = 0;
     for (const context of this.#contexts.values()) context.broken = 0;
+  }
+
+  /** Lets go of what is still allocated, for tests in which it cannot be freed. */
+  abandon(): void {
+    for (const { release } of this.#allocations.values()) release();
+    this.#allocations.clear();
+    for (const stream of this.#streams.values()) {
+      stream.queue.length = 0;
+      stream.done = stream.submitted;
+    }
   }
 
   /** The bytes of device memory as they are now, whatever is pending. */

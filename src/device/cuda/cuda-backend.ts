@@ -77,18 +77,20 @@ export class CudaBackend implements DeviceBackend {
 
   async #copyBetween(origin: CudaMemory, start: number, target: CudaMemory, context: CudaContext): Promise<void> {
     const from = await this.context(origin.device.index as number);
-    context
-      .use()
-      .call(
-        "cuMemcpyPeerAsync",
-        target.address,
-        context.handle,
-        origin.address + start,
-        from.handle,
-        target.nbytes,
-        context.stream,
-      );
-    await context.driver.later("cuStreamSynchronize", context.stream);
+    await origin.use((address) => {
+      context
+        .use()
+        .call(
+          "cuMemcpyPeerAsync",
+          target.address,
+          context.handle,
+          address + start,
+          from.handle,
+          target.nbytes,
+          context.stream,
+        );
+      return context.driver.later("cuStreamSynchronize", context.stream);
+    });
   }
 }
 
@@ -105,7 +107,7 @@ export function uploadBytes(context: CudaContext, address: number, bytes: Uint8A
       slot.record(context);
     }
     for (const slot of pair) await slot.wait();
-  });
+  }, context);
 }
 
 let backend: Promise<CudaBackend> | undefined;

@@ -23,7 +23,12 @@ export class CudaArena {
     return new CudaMemory(this, byteOffset, nbytes);
   }
 
-  /** Called by each storage once. */
+  /** Keeps the allocation until {@link release} is called for it. */
+  hold(): void {
+    this.#users++;
+  }
+
+  /** Called by each storage once, and for each {@link hold}. */
   release(): void {
     if (--this.#users === 0) this.allocation.free();
   }
@@ -71,8 +76,19 @@ export class CudaMemory implements DeviceMemory {
     return BigInt(this.#arena.allocation.context.stream);
   }
 
-  async read(start: number, end: number, target?: Uint8Array): Promise<Uint8Array> {
-    return readDevice(this.#arena.allocation.context, this.address + start, end - start, target);
+  /** Runs `work` with the address. Until it ends the memory is not freed, even when it is disposed of or forgotten. */
+  async use<Result>(work: (address: number) => Promise<Result>): Promise<Result> {
+    const { address } = this;
+    this.#arena.hold();
+    try {
+      return await work(address);
+    } finally {
+      this.#arena.release();
+    }
+  }
+
+  read(start: number, end: number, target?: Uint8Array): Promise<Uint8Array> {
+    return this.use((address) => readDevice(this.#arena.allocation.context, address + start, end - start, target));
   }
 
   dispose(): void {

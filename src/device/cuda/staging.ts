@@ -130,8 +130,12 @@ export function tryLockStaging(): (() => void) | undefined {
   };
 }
 
-/** Runs `work` while it alone holds the slots: transfers share one link, and one after the other is no slower. */
-export function lockStaging<Result>(work: () => Promise<Result>): Promise<Result> {
+/**
+ * Runs `work` while it alone holds the slots: transfers share one link, and one after the other is no slower.
+ *
+ * @param context - where `work` copies; when it fails its copies end before the error leaves.
+ */
+export function lockStaging<Result>(work: () => Promise<Result>, context?: CudaContext): Promise<Result> {
   const before = busy === 0 ? undefined : staging;
   busy++;
   const run = (async () => {
@@ -139,12 +143,20 @@ export function lockStaging<Result>(work: () => Promise<Result>): Promise<Result
     if (before !== undefined) await before.catch(() => {});
     try {
       return await work();
+    } catch (error) {
+      if (context !== undefined) await drain(context);
+      throw error;
     } finally {
       busy--;
     }
   })();
   staging = run;
   return run;
+}
+
+/** Waits, after a failure, for all copies that are in flight, so that slots and memory can be used for something else. */
+export async function drain({ driver, stream }: CudaContext): Promise<void> {
+  await driver.later("cuStreamSynchronize", stream).catch(() => {});
 }
 
 /** Copies device memory into main memory, through the slots: one is emptied while the next is being filled. */
@@ -172,5 +184,5 @@ export function readDevice(
       [slot, next] = [next, slot];
     }
     return result;
-  });
+  }, context);
 }
