@@ -74,6 +74,8 @@ export async function transfer(
     await fillGroups(source, inHost, onDevices, fill, options);
     // A file that was written to meanwhile may have given a mixture of old and new.
     if (source instanceof FileSource) source.file.checkUnchanged();
+    // Given up while the last bytes arrived.
+    fill.signal?.throwIfAborted();
   } catch (error) {
     for (const { destination, storages: failed } of groups) {
       for (const storage of failed) {

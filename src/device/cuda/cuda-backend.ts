@@ -69,7 +69,11 @@ export class CudaBackend implements DeviceBackend {
           origin.bytes?.subarray(start, end) ?? (await origin.read(start, end)),
         );
     } catch (error) {
-      memory.dispose();
+      try {
+        memory.dispose();
+      } catch {
+        // A device that failed frees nothing. What it failed with is the error to tell.
+      }
       throw error;
     }
     return memory;
