@@ -1,146 +1,237 @@
 /**
- * What files look like that are not checkpoints, or not ones that are read: one row a format, with what to do about it.
+ * What files look like that are not checkpoints, or not ones that are read: one row a format, with what to do about it. A
+ * format that a reader is written for leaves this table and joins the containers of detect.ts.
  *
  * @module
  */
-import { LEGACY_MAGIC } from "./legacy.js";
-
-/** What is known of a source when it is to be recognised. */
-export interface Sample {
-  /** The first bytes, at most {@link SAMPLE_SIZE}. */
-  readonly head: Uint8Array;
-  /** Size of the whole source in bytes. */
-  readonly size: number;
-}
-
-/** How many of the first bytes are looked at. */
-export const SAMPLE_SIZE = 4096;
+import type { ByteSource } from "../source/source.js";
+import { type Finding, lookIntoGzip, lookIntoTar } from "./peek.js";
+import {
+  anyOf,
+  bytesAt,
+  isCutSafetensors,
+  isPickle,
+  isSafetensors,
+  isTar,
+  isText,
+  leadingText,
+  type Matches,
+  protobufKind,
+  type Sample,
+  textAt,
+  textLike,
+} from "./sample.js";
 
 /** A format that is recognised. */
 export interface Signature {
   /** What the file is, as it follows "this is". */
   readonly what: string | ((sample: Sample) => string);
-  readonly matches: (sample: Sample) => boolean;
+  readonly matches: Matches;
   /** What to do, as it ends a message. */
-  readonly advice?: string;
+  readonly advice?: string | ((sample: Sample) => string);
+  /** Reads further in the source and says more, where there is more to say. */
+  readonly look?: (source: ByteSource) => Promise<Finding | undefined>;
 }
 
-function bytesAt(offset: number, ...bytes: number[]): (sample: Sample) => boolean {
-  return ({ head }) => bytes.every((byte, k) => head[offset + k] === byte);
+const CHECK_ADDRESS = "check the address it was downloaded from";
+
+/** The value of a line `key value` or `key: value` in the text of the head. */
+function fieldOf(sample: Sample, key: string): string | undefined {
+  return new RegExp(`^\\s*(?:- )?${key}:? (\\S+)$`, "m").exec(leadingText(sample))?.[1];
 }
 
-function textAt(offset: number, text: string): (sample: Sample) => boolean {
-  return bytesAt(offset, ...[...text].map((letter) => letter.charCodeAt(0)));
+function pointerFor(system: string, sample: Sample): string {
+  const size = fieldOf(sample, "size");
+  return `a ${system} pointer${size === undefined ? "" : ` for ${size} bytes`}, not the file itself`;
 }
 
-/** The head as text, without a byte order mark and leading white space. */
-function leadingText({ head }: Sample): string {
-  return new TextDecoder("latin1").decode(head).replace(/^(\xef\xbb\xbf|ï»¿)?\s*/, "");
+function lfsAdvice(sample: Sample): string {
+  const oid = fieldOf(sample, "oid");
+  return `fetch it with "git lfs pull"${oid === undefined ? "" : `; its oid is ${oid}`}`;
 }
 
-function looksLikeText({ head }: Sample): boolean {
-  return head.length > 0 && head.every((byte) => byte >= 0x20 || (byte >= 0x09 && byte <= 0x0d) || byte === 0x1b);
+/** The first line of a text, shortened. */
+function firstLine({ head }: Sample): string {
+  const [line = ""] = new TextDecoder()
+    .decode(head)
+    .trimStart()
+    .split(/[\r\n]/, 1);
+  return JSON.stringify(line.length > 60 ? `${line.slice(0, 57)}...` : line.trimEnd());
 }
 
-function pointerSize(sample: Sample): string {
-  const size = /^size (\d+)$/m.exec(leadingText(sample))?.[1];
-  return size === undefined
-    ? "a Git LFS pointer, not the file itself"
-    : `a Git LFS pointer for ${size} bytes, not the file itself`;
-}
-
-/** safetensors: a length and a JSON object that long. */
-function isSafetensors({ head, size }: Sample): boolean {
-  if (head.length < 9 || head[8] !== 0x7b) return false;
-  const view = new DataView(head.buffer, head.byteOffset, head.byteLength);
-  return view.getUint32(4, true) === 0 && view.getUint32(0, true) + 8 <= size;
-}
-
-/** A POSIX or older tar header: the checksum in bytes 148 to 155 is the sum of the header with those bytes as spaces. */
-export function isTar({ head }: Sample): boolean {
-  if (head.length < 512) return false;
-  let sum = 0;
-  for (let k = 0; k < 512; k++) sum += k >= 148 && k < 156 ? 0x20 : (head[k] as number);
-  const stated = Number.parseInt(new TextDecoder("latin1").decode(head.subarray(148, 156)).replace(/[\0 ]+$/, ""), 8);
-  return stated === sum && head[0] !== 0;
-}
-
-/** ONNX: a protobuf message that starts with ir_version (field 1) and has a producer name (field 2) or graph (7) next. */
-function isOnnx({ head }: Sample): boolean {
-  return head[0] === 0x08 && (head[1] as number) < 0x20 && [0x12, 0x3a, 0x42].includes(head[2] as number);
-}
-
-/** FRAME and its length, which protocols 4 and 5 put in front of a pickle's content, in bytes. */
-const FRAME_SIZE = 9;
-
-/** Whether bytes are the start of a legacy checkpoint: the magic number as a pickle of any protocol. */
-export function isLegacy({ head }: Sample): boolean {
-  const text = "L119547037146038801333356L\n.";
-  if (textAt(0, text)({ head, size: head.length })) return true;
-  const start = head[2] === 0x95 ? 2 + FRAME_SIZE : 2;
-  return head[0] === 0x80 && LEGACY_MAGIC.every((byte, k) => head[start + k] === byte);
-}
-
-const isPickle = ({ head }: Sample): boolean =>
-  head[0] === 0x80 && (head[1] as number) >= 1 && (head[1] as number) <= 5;
+/** What a storage service says in XML in place of a file, such as "AccessDenied". */
+const XML_ERROR = /^(?:<\?xml[^>]*>\s*)?<Error>.*?<Code>(\w+)<\/Code>/s;
 
 /** The formats that are recognised, each by its first bytes; the first row that matches counts. */
 export const SIGNATURES: readonly Signature[] = [
+  // Something else in place of the file.
   {
-    what: pointerSize,
+    what: (sample) => pointerFor("Git LFS", sample),
     matches: textAt(0, "version https://git-lfs.github.com/spec/"),
-    advice: 'fetch the file with "git lfs pull"',
+    advice: lfsAdvice,
+  },
+  {
+    what: "a Xet pointer, not the file itself",
+    matches: textAt(0, "# xet version"),
+    advice: 'fetch it with "git xet" or huggingface_hub',
+  },
+  {
+    what: "a git-annex pointer, not the file itself",
+    matches: textAt(0, "/annex/objects/"),
+    advice: 'fetch it with "git annex get"',
+  },
+  {
+    what: (sample) => pointerFor("DVC", sample),
+    matches: textLike(/^outs:\s*\n- (?:md5|hash|size|path|etag): /),
+    advice: 'fetch it with "dvc pull"',
   },
   {
     what: "an HTML page",
-    matches: (sample) => /^(<!doctype html|<html|<head|<body)/i.test(leadingText(sample)),
+    matches: textLike(/^(?:<!--.*?-->\s*)?<(?:!doctype html|html|head|body|script|title)/is),
     advice: "the download gave a page in place of the file: check the address, or whether it asks for a login",
   },
   {
-    what: "an XML document",
-    matches: (sample) => /^<(\?xml|[a-z]+[ >])/i.test(leadingText(sample)),
-    advice: "check the address it was downloaded from",
+    what: (sample) => `an XML document that says "${XML_ERROR.exec(leadingText(sample))?.[1]}"`,
+    matches: textLike(XML_ERROR),
+    advice: CHECK_ADDRESS,
   },
+  { what: "an XML document", matches: textLike(/^<(?:\?xml|[a-z]+[ >])/i), advice: CHECK_ADDRESS },
+  {
+    what: ({ tail }) => (isZero(tail) ? "all zeros at its start and end" : "all zeros at its start"),
+    matches: ({ head }) => head.length >= 16 && isZero(head),
+    advice: "an interrupted download or a sparse copy leaves such: fetch it again",
+  },
+
+  // PyTorch's other formats and those around it.
   { what: "a safetensors file", matches: isSafetensors, advice: "this version reads PyTorch's own formats" },
+  {
+    what: "a safetensors file that ends within its header",
+    matches: isCutSafetensors,
+    advice: "fetch it again",
+  },
   {
     what: "a PyTorch archive of the preview releases of 2018 (PYTORCH1), which no release reads",
     matches: textAt(0, "PYTORCH1"),
   },
   { what: "a PyTorch mobile model (flatbuffer)", matches: textAt(4, "PTMF") },
+  {
+    what: "an ExecuTorch program (.pte)",
+    matches: ({ head }) => textAt(4, "ET")({ head, tail: head, size: 0 }) && isDigit(head[6]) && isDigit(head[7]),
+    advice: "the ExecuTorch runtime reads it",
+  },
+  { what: "a Lua Torch 7 file (.t7)", matches: bytesAt(8, 3, 0, 0, 0, 0x56, 0x20, 0x31), advice: "torchfile reads it" },
+  {
+    what: "the metadata of a distributed checkpoint, which this version does not read",
+    matches: (sample) => isPickle(sample) && leadingText(sample).includes("torch.distributed.checkpoint.metadata"),
+  },
+  { what: "a pickle, but not one that torch.save wrote", matches: isPickle },
+
+  // Models of other frameworks.
   { what: "a GGUF file", matches: textAt(0, "GGUF"), advice: "llama.cpp and its tools read it" },
   {
     what: "a GGML file",
-    matches: (sample) => ["lmgg", "fmgg", "tjgg", "algg"].some((magic) => textAt(0, magic)(sample)),
+    matches: anyOf(textAt(0, "lmgg"), textAt(0, "fmgg"), textAt(0, "tjgg"), textAt(0, "algg")),
+    advice: "llama.cpp and its tools read it",
   },
-  { what: "an HDF5 file, as Keras writes", matches: bytesAt(0, 0x89, 0x48, 0x44, 0x46) },
-  { what: "a TensorFlow Lite model", matches: textAt(4, "TFL3") },
-  { what: "a NumPy array (.npy)", matches: bytesAt(0, 0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59) },
-  { what: "a gzip file", matches: bytesAt(0, 0x1f, 0x8b), advice: 'unpack it first, with "gunzip" or "tar xzf"' },
+  { what: "an HDF5 file, as Keras writes", matches: bytesAt(0, 0x89, 0x48, 0x44, 0x46), advice: "h5py reads it" },
+  { what: "a TensorFlow Lite model", matches: textAt(4, "TFL3"), advice: "TensorFlow reads it" },
+  {
+    what: "the index of a TensorFlow checkpoint",
+    // The magic number at the end of a LevelDB table.
+    matches: ({ tail }) => [0x57, 0xfb, 0x80, 0x8b, 0x24, 0x75, 0x47, 0xdb].every((byte, k) => tail.at(k - 8) === byte),
+    advice: "TensorFlow reads it",
+  },
+  { what: "a TensorRT engine", matches: anyOf(textAt(0, "ptrt"), textAt(0, "ftrt")), advice: "TensorRT reads it" },
+  { what: "MXNet parameters", matches: bytesAt(0, 0x12, 1, 0, 0, 0, 0, 0, 0), advice: "MXNet reads them" },
+  {
+    what: "a NumPy array (.npy)",
+    matches: bytesAt(0, 0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59),
+    advice: "numpy.load reads it",
+  },
+  { what: "a MATLAB file", matches: textAt(0, "MATLAB "), advice: "scipy.io.loadmat reads it" },
+  { what: "a Parquet file", matches: textAt(0, "PAR1") },
+  { what: "an Arrow file", matches: textAt(0, "ARROW1") },
+  { what: "an SQLite database", matches: textAt(0, "SQLite format 3") },
+
+  // Archives and compressed files.
+  {
+    what: "a gzip file",
+    matches: bytesAt(0, 0x1f, 0x8b),
+    advice: 'unpack it first, with "gunzip" or "tar xzf"',
+    look: lookIntoGzip,
+  },
+  {
+    what: "zlib-compressed data, as joblib writes",
+    matches: ({ head }) => head[0] === 0x78 && [0x01, 0x5e, 0x9c, 0xda].includes(head[1] as number),
+    advice: "unpack it first",
+  },
   { what: "a zstd file", matches: bytesAt(0, 0x28, 0xb5, 0x2f, 0xfd), advice: 'unpack it first, with "unzstd"' },
+  { what: "an lz4 file", matches: bytesAt(0, 0x04, 0x22, 0x4d, 0x18), advice: 'unpack it first, with "unlz4"' },
   { what: "an xz file", matches: bytesAt(0, 0xfd, 0x37, 0x7a, 0x58, 0x5a), advice: 'unpack it first, with "unxz"' },
   { what: "a bzip2 file", matches: textAt(0, "BZh"), advice: 'unpack it first, with "bunzip2"' },
   { what: "a 7z archive", matches: bytesAt(0, 0x37, 0x7a, 0xbc, 0xaf), advice: "unpack it first" },
   { what: "a RAR archive", matches: textAt(0, "Rar!"), advice: "unpack it first" },
+  { what: "a zip archive without records", matches: bytesAt(0, 0x50, 0x4b, 5, 6) },
+  {
+    what: "the first part of a split zip archive",
+    matches: bytesAt(0, 0x50, 0x4b, 7, 8),
+    advice: "join its parts first",
+  },
+  { what: "a tar archive", matches: isTar, advice: "unpack it first", look: lookIntoTar },
+
+  // What is no model at all.
   { what: "a PDF document", matches: textAt(0, "%PDF") },
   {
     what: "a picture",
-    matches: (sample) =>
-      [bytesAt(0, 0x89, 0x50, 0x4e, 0x47), bytesAt(0, 0xff, 0xd8, 0xff), textAt(0, "GIF8")].some((matches) =>
-        matches(sample),
-      ),
+    matches: anyOf(
+      bytesAt(0, 0x89, 0x50, 0x4e, 0x47),
+      bytesAt(0, 0xff, 0xd8, 0xff),
+      textAt(0, "GIF8"),
+      textAt(8, "WEBP"),
+      bytesAt(0, 0x49, 0x49, 0x2a, 0),
+      bytesAt(0, 0x4d, 0x4d, 0, 0x2a),
+    ),
+  },
+  {
+    what: "an audio or video file",
+    matches: anyOf(textAt(8, "WAVE"), textAt(8, "AVI "), textAt(4, "ftyp"), textAt(0, "OggS"), textAt(0, "ID3")),
   },
   { what: "a program (ELF)", matches: bytesAt(0, 0x7f, 0x45, 0x4c, 0x46) },
+  { what: "a program (Mach-O)", matches: bytesAt(0, 0xcf, 0xfa, 0xed, 0xfe) },
+  { what: "a program (Windows)", matches: isWindowsProgram },
+
+  // What only a guess tells.
+  { what: "an ONNX model", matches: (sample) => protobufKind(sample) === "onnx", advice: "ONNX Runtime reads it" },
   {
-    what: "a tar archive; PyTorch wrote such before 0.1.10, and models are shipped in others",
-    matches: isTar,
-    advice: "unpack it first if a checkpoint is inside",
+    what: "a TensorFlow SavedModel",
+    matches: (sample) => protobufKind(sample) === "saved-model",
+    advice: "TensorFlow reads it",
   },
-  { what: "a pickle, but not one that torch.save wrote", matches: isPickle },
-  { what: "an ONNX model", matches: isOnnx, advice: "ONNX Runtime reads it" },
   {
-    what: "all zeros, as an interrupted download or a sparse copy leaves",
-    matches: ({ head }) => head.length >= 16 && head.every((byte) => byte === 0),
+    what: "a Core ML model",
+    matches: (sample) => protobufKind(sample) === "core-ml",
+    advice: "coremltools reads it",
   },
-  { what: "a JSON document", matches: (sample) => looksLikeText(sample) && /^[{[]/.test(leadingText(sample)) },
-  { what: "a text file", matches: looksLikeText },
+  {
+    what: "the index of a sharded checkpoint",
+    matches: (sample) => /^\{/.test(leadingText(sample)) && /"weight_map"\s*:/.test(leadingText(sample)),
+    advice: "the tensors are in the files that it names: load those",
+  },
+  { what: "a JSON document", matches: (sample) => isText(sample) && /^[{[]/.test(leadingText(sample)) },
+  { what: (sample) => `a text file that begins with ${firstLine(sample)}`, matches: isText },
 ];
+
+function isZero(bytes: Uint8Array): boolean {
+  return bytes.every((byte) => byte === 0);
+}
+
+function isDigit(byte: number | undefined): boolean {
+  return byte !== undefined && byte >= 0x30 && byte <= 0x39;
+}
+
+/** `MZ`, and where it says that the newer header is, `PE`. */
+function isWindowsProgram({ head }: Sample): boolean {
+  if (head[0] !== 0x4d || head[1] !== 0x5a || head.length < 64) return false;
+  const at = new DataView(head.buffer, head.byteOffset, head.byteLength).getUint32(60, true);
+  return head[at] === 0x50 && head[at + 1] === 0x45;
+}

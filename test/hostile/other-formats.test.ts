@@ -58,6 +58,45 @@ const samples: [what: string, advice: string, bytes: Uint8Array][] = [
   ["all zeros", "", new Uint8Array(10_000)],
   ["a JSON document", "", utf8('{"weights": [1, 2, 3]}')],
   ["a text file", "", utf8("epoch,loss\n1,0.5\n")],
+  ["a Xet pointer, not the file itself", "git xet", utf8("# xet version 0\n")],
+  ["a git-annex pointer", "git annex get", utf8("/annex/objects/SHA256E-s1024--abc.pt\n")],
+  ["a DVC pointer for 37891850 bytes", "dvc pull", utf8("outs:\n- md5: a304\n  size: 37891850\n  path: model.pt\n")],
+  ['an XML document that says "NoSuchKey"', "check the address", utf8("<Error><Code>NoSuchKey</Code></Error>")],
+  ["an XML document", "check the address", utf8('<svg xmlns="http://www.w3.org/2000/svg"/>')],
+  ["all zeros at its start", "fetch it again", concat(new Uint8Array(5000), code(1))],
+  ["a safetensors file that ends within its header", "fetch it again", safetensors.subarray(0, 30)],
+  ["an ExecuTorch program (.pte)", "ExecuTorch", concat(code(0x1c, 0, 0, 0), utf8("ET12"), new Uint8Array(64))],
+  ["a Lua Torch 7 file (.t7)", "torchfile", concat(code(4, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0), utf8("V 1"))],
+  [
+    "the metadata of a distributed checkpoint",
+    "",
+    concat(code(0x80, 2), utf8("ctorch.distributed.checkpoint.metadata\nMetadata\n)"), code(0x81), utf8(".")),
+  ],
+  [
+    "the index of a TensorFlow checkpoint",
+    "TensorFlow",
+    concat(code(0, 0, 2), new Uint8Array(600), code(0x57, 0xfb, 0x80, 0x8b, 0x24, 0x75, 0x47, 0xdb)),
+  ],
+  ["a TensorRT engine", "TensorRT", concat(utf8("ptrt"), new Uint8Array(64))],
+  ["MXNet parameters", "MXNet", concat(code(0x12, 1, 0, 0, 0, 0, 0, 0), new Uint8Array(64))],
+  ["a MATLAB file", "scipy", utf8("MATLAB 5.0 MAT-file, Platform: GLNXA64")],
+  ["a Parquet file", "", utf8("PAR1\x15\x04")],
+  ["an Arrow file", "", utf8("ARROW1\0\0")],
+  ["an SQLite database", "", utf8("SQLite format 3\0")],
+  ["zlib-compressed data", "unpack it", concat(code(0x78, 0x9c), new Uint8Array(64))],
+  ["an lz4 file", "unpack it", concat(code(4, 0x22, 0x4d, 0x18), new Uint8Array(64))],
+  ["a zip archive without records", "", zip([]).subarray(-22)],
+  ["the first part of a split zip archive", "join", concat(utf8("PK"), code(7, 8, 0x50, 0x4b, 3, 4))],
+  ["an audio or video file", "", concat(utf8("OggS"), new Uint8Array(64))],
+  ["a program (Mach-O)", "", concat(code(0xcf, 0xfa, 0xed, 0xfe), new Uint8Array(64))],
+  [
+    "a program (Windows)",
+    "",
+    concat(utf8("MZ"), new Uint8Array(58), code(0x40, 0, 0, 0), utf8("PE\0\0"), new Uint8Array(64)),
+  ],
+  ["a TensorFlow SavedModel", "TensorFlow", concat(code(8, 1, 0x12, 0x85, 0x10, 10, 0x20), new Uint8Array(64))],
+  ["a Core ML model", "coremltools", concat(code(8, 4, 0x12, 0x30, 10, 0x10), new Uint8Array(64))],
+  ["the index of a sharded checkpoint", "load those", utf8('{"weight_map": {"a": "model-00001-of-00002.bin"}}')],
 ];
 
 test.each(samples)("%s is called that", async (what, advice, bytes) => {
@@ -68,10 +107,11 @@ test.each(samples)("%s is called that", async (what, advice, bytes) => {
 });
 
 test("every format that is recognised has a sample here", () => {
-  for (const { matches } of SIGNATURES) {
-    const found = samples.some(([, , bytes]) => matches({ head: bytes.subarray(0, 4096), size: bytes.length }));
-    expect(found).toBe(true);
-  }
+  const firsts = samples.map(([, , bytes]) => {
+    const sample = { head: bytes.subarray(0, 4096), tail: bytes.subarray(-512), size: bytes.length };
+    return SIGNATURES.find(({ matches }) => matches(sample));
+  });
+  for (const signature of SIGNATURES) expect(firsts.includes(signature), String(signature.what)).toBe(true);
 });
 
 test("an empty file is called empty", async () => {

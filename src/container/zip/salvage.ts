@@ -12,7 +12,18 @@ import type { ByteSource } from "../../source/source.js";
 import type { Storage } from "../../tensor/storage.js";
 import type { OpenResolver, Resolver } from "../container.js";
 import { cutShortError } from "../damage.js";
-import { LOCAL_HEADER, LOCAL_HEADER_SIZE } from "./directory.js";
+import {
+  CENTRAL_HEADER_SIZE,
+  DATA_DESCRIPTOR_SIZE,
+  END_RECORD_SIZE,
+  LOCAL_HEADER,
+  LOCAL_HEADER_SIZE,
+  nextRecord,
+  UINT32_MAX,
+  ZIP64_DATA_DESCRIPTOR_SIZE,
+  ZIP64_END_RECORD_SIZE,
+  ZIP64_LOCATOR_SIZE,
+} from "./layout.js";
 
 /** The most bytes that the pickle of a damaged file is looked for in. */
 const MAX_PICKLE = 256 * 1024 * 1024;
@@ -20,13 +31,19 @@ const MAX_PICKLE = 256 * 1024 * 1024;
 const SEARCH = 4096;
 /** Records that hold no storage before the walk ends: PyTorch writes five, a hostile file as many as it has room for. */
 const MAX_OTHERS = 64;
-/** A data descriptor, with 32-bit and with 64-bit sizes. */
-const DESCRIPTOR = 16;
-const DESCRIPTOR_ZIP64 = 24;
+/** What content is aligned to where the file does not say otherwise, in bytes. */
+const DEFAULT_ALIGNMENT = 64;
+/** What `torch.save` writes behind the storages, with the size of each in bytes; the second one since it writes `byteorder`. */
+const CLOSING_RECORDS = [
+  ["version", 2],
+  [".data/serialization_id", 40],
+] as const;
 
 interface LocalRecord {
   /** Without the root. */
   readonly name: string;
+  /** Of the root and the slash behind it, in bytes. */
+  readonly rootLength: number;
   readonly dataStart: number;
   readonly zip64: boolean;
 }
@@ -49,47 +66,77 @@ export async function salvageZip(source: ByteSource, open: OpenResolver): Promis
     if (isTorchloadError(error)) return undefined;
     throw error;
   }
-  const { whole, reached } = await walkStorages(source, first.dataStart + end + DESCRIPTOR, resolver);
-  const missing = resolver.storages.filter((storage) => !whole.has(storage));
-  const needed = missing.reduce((sum, storage) => sum + storage.nbytes, reached);
+  const walk = await walkRecords(source, first.dataStart + end + DATA_DESCRIPTOR_SIZE, resolver);
   return cutShortError({
     file: source.name,
     size: source.size,
     // Something is missing in any case: the directory.
-    needed: Math.max(needed, source.size + 1),
+    needed: Math.max(writtenSize(walk, first.rootLength, resolver.storages), source.size + 1),
     value,
     storages: resolver.storages,
-    whole,
+    whole: walk.whole,
   });
 }
 
-/** Walks from header to header as far as the file goes. Gives the storages that are whole and where the last of them ends. */
-async function walkStorages(
-  source: ByteSource,
-  start: number,
-  resolver: Resolver,
-): Promise<{ whole: Set<Storage>; reached: number }> {
-  const whole = new Set<Storage>();
-  let reached = start;
-  let others = 0;
-  for (let at: number | undefined = start; at !== undefined; ) {
-    const record: LocalRecord | undefined = await readLocalHeader(source, at);
-    if (record === undefined) break;
-    const storage = record.name.startsWith("data/") ? resolver.find(record.name.slice("data/".length)) : undefined;
+/** What was met on the way from header to header. */
+interface Walk {
+  readonly whole: Set<Storage>;
+  /** The names of the records that are whole, without the root. */
+  readonly names: Set<string>;
+  /** What content is aligned to, in bytes. */
+  alignment: number;
+  /** Where the first header stands, or would, of which the file does not have all. */
+  end: number;
+}
+
+/** Walks from header to header as far as the file goes. */
+async function walkRecords(source: ByteSource, start: number, resolver: Resolver): Promise<Walk> {
+  const walk: Walk = { whole: new Set(), names: new Set(["data.pkl"]), alignment: DEFAULT_ALIGNMENT, end: start };
+  for (let others = 0; ; ) {
+    const record = await readLocalHeader(source, walk.end);
+    if (record === undefined || walk.names.has(record.name)) return walk;
+    const { name, dataStart, zip64 } = record;
+    const storage = name.startsWith("data/") ? resolver.find(name.slice("data/".length)) : undefined;
+    let next: number | undefined;
     if (storage === undefined) {
-      if (++others > MAX_OTHERS) break;
-      at = await findHeader(source, record.dataStart);
-      continue;
+      if (++others > MAX_OTHERS) return walk;
+      next = await findHeader(source, dataStart);
+      if (name === ".storage_alignment") walk.alignment = (await readNumber(source, dataStart)) ?? walk.alignment;
+    } else if (dataStart + storage.nbytes <= source.size) {
+      const descriptor = zip64 ? ZIP64_DATA_DESCRIPTOR_SIZE : DATA_DESCRIPTOR_SIZE;
+      next = dataStart + storage.nbytes + (storage.nbytes === 0 ? 0 : descriptor);
+      walk.whole.add(storage);
     }
-    if (whole.has(storage)) break;
-    const end: number = record.dataStart + storage.nbytes;
-    reached = record.dataStart;
-    if (end > source.size) break;
-    whole.add(storage);
-    reached = end;
-    at = end + (storage.nbytes === 0 ? 0 : record.zip64 ? DESCRIPTOR_ZIP64 : DESCRIPTOR);
+    if (next === undefined) return walk;
+    walk.names.add(name);
+    walk.end = next;
   }
-  return { whole, reached };
+}
+
+/** How large the file was as `torch.save` wrote it, if that is what wrote it: all sizes and the order of records are known. */
+function writtenSize({ names, alignment, end }: Walk, rootLength: number, storages: readonly Storage[]): number {
+  const records = storages.map(({ key, nbytes }): readonly [string, number] => [`data/${key}`, nbytes]);
+  // Before PyTorch 2.7, which says so by another record, storages were sorted by their keys as text.
+  if (!names.has(".format_version")) records.sort(([a], [b]) => (a < b ? -1 : 1));
+  records.push(...CLOSING_RECORDS.slice(0, names.has("byteorder") ? 2 : 1));
+  let at = end;
+  let directory = ZIP64_END_RECORD_SIZE + ZIP64_LOCATOR_SIZE + END_RECORD_SIZE;
+  const enter = (nameLength: number, size: number): void => {
+    const zip64 = (size >= UINT32_MAX ? 16 : 0) + (at >= UINT32_MAX ? 8 : 0);
+    directory += CENTRAL_HEADER_SIZE + rootLength + nameLength + (zip64 === 0 ? 0 : 4 + zip64);
+  };
+  for (const name of names) enter(utf8Length(name), 0);
+  for (const [name, size] of records) {
+    if (names.has(name)) continue;
+    const nameLength = utf8Length(name);
+    enter(nameLength, size);
+    at = nextRecord(at, rootLength + nameLength, size, alignment).end;
+  }
+  return at + directory;
+}
+
+function utf8Length(text: string): number {
+  return new TextEncoder().encode(text).length;
 }
 
 async function readLocalHeader(source: ByteSource, at: number): Promise<LocalRecord | undefined> {
@@ -102,9 +149,11 @@ async function readLocalHeader(source: ByteSource, at: number): Promise<LocalRec
   const dataStart = at + LOCAL_HEADER_SIZE + nameLength + extraLength;
   if (dataStart > source.size) return undefined;
   const rest = await source.read(at + LOCAL_HEADER_SIZE, dataStart);
-  const name = new TextDecoder().decode(rest.subarray(0, nameLength));
+  const name = rest.subarray(0, nameLength);
+  const rootLength = name.indexOf(0x2f) + 1;
   return {
-    name: name.slice(name.indexOf("/") + 1),
+    name: new TextDecoder().decode(name.subarray(rootLength)),
+    rootLength,
     dataStart,
     zip64: extraLength >= 4 && rest[nameLength] === 1 && rest[nameLength + 1] === 0,
   };
@@ -115,4 +164,11 @@ async function findHeader(source: ByteSource, start: number): Promise<number | u
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   for (let k = 0; k + 4 <= bytes.length; k++) if (view.getUint32(k, true) === LOCAL_HEADER) return start + k;
   return undefined;
+}
+
+/** The decimal number at a place, up to the first byte that is no digit. */
+async function readNumber(source: ByteSource, start: number): Promise<number | undefined> {
+  const bytes = await source.read(start, Math.min(source.size, start + 8));
+  const digits = /^[1-9]\d{0,4}(?!\d)/.exec(new TextDecoder("latin1").decode(bytes));
+  return digits === null ? undefined : Number(digits[0]);
 }

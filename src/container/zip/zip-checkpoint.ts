@@ -5,11 +5,12 @@
  *
  * @module
  */
-import { FormatError, UnsupportedError } from "../../errors.js";
+import { FormatError } from "../../errors.js";
 import { unpickle } from "../../pickle/unpickler.js";
 import { andThen } from "../../source/and-then.js";
 import type { ByteSource } from "../../source/source.js";
 import type { Storage } from "../../tensor/storage.js";
+import { describeArchive, describePytorchArchive } from "../archives.js";
 import {
   type ContainerFormat,
   type Contents,
@@ -18,7 +19,8 @@ import {
   type OpenResolver,
   swapBytes,
 } from "../container.js";
-import { METHOD_STORED, NO_END_RECORD, readZipDirectory, type ZipDirectory } from "./directory.js";
+import { NO_END_RECORD, readZipDirectory, type ZipDirectory } from "./directory.js";
+import { METHOD_STORED } from "./layout.js";
 import { readRecord } from "./record.js";
 import { salvageZip } from "./salvage.js";
 
@@ -76,8 +78,7 @@ export function decodeArchive(
   open: OpenResolver,
   options: DecodeOptions,
 ): Contents | Promise<Contents> {
-  refuseOtherArchives(directory);
-  const pickle = directory.find("data.pkl") as number;
+  const pickle = findPickle(directory);
   return andThen(readFacts(source, directory), (facts) => {
     const byteorder = checkFacts(directory, facts) ?? options.endianness;
     checkPickleSize(directory, pickle);
@@ -120,28 +121,23 @@ function checkPickleSize(directory: ZipDirectory, index: number): void {
   );
 }
 
-function refuseOtherArchives(directory: ZipDirectory): void {
-  const { file } = directory;
-  const refuse = (what: string): UnsupportedError =>
-    new UnsupportedError(`Cannot load "${file}": this is ${what}, which this version does not read`, {
+/** Refuses what is no checkpoint. Gives the index of the pickle. */
+function findPickle(directory: ZipDirectory): number {
+  const { file, root, count } = directory;
+  const other = describePytorchArchive(file, (name) => directory.find(name) !== undefined);
+  if (other !== undefined) throw other;
+  const pickle = directory.find("data.pkl");
+  if (pickle !== undefined) return pickle;
+  if (FACTS.version.every((name) => directory.find(name) === undefined)) {
+    throw describeArchive(
       file,
-      feature: what,
-    });
-  if (directory.find("constants.pkl") !== undefined) throw refuse("a TorchScript archive (torch.jit.save)");
-  if (directory.find("model.json") !== undefined) throw refuse("a TorchScript archive of PyTorch 1.0 or 1.1");
-  if (directory.find("archive_format") !== undefined) throw refuse("a torch.export archive (.pt2)");
-  if (directory.find(".data/extern_modules") !== undefined || directory.find(".data/python_version") !== undefined) {
-    throw refuse("a torch.package archive");
-  }
-  if (directory.find("data.pkl") === undefined) {
-    throw new FormatError(
-      `Cannot load "${file}": this is a zip archive, but not a PyTorch checkpoint: it has no record "data.pkl"`,
-      {
-        file,
-        expected: `${directory.root}/data.pkl`,
-      },
+      Array.from({ length: count }, (_, index) => directory.name(index)),
     );
   }
+  throw new FormatError(
+    `Cannot load "${file}": this is a zip archive, but not a PyTorch checkpoint: it has no record "data.pkl"`,
+    { file, expected: `${root}/data.pkl` },
+  );
 }
 
 function readFacts(
