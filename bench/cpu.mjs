@@ -1,6 +1,7 @@
 // npm run bench [FOLDER]: loads to the CPU beside PyTorch and safetensors, in turn, on any machine.
 // TORCHLOAD_PYTHON names a Python that has torch and safetensors; without one only our own numbers are shown.
 import { spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
@@ -31,6 +32,21 @@ const theirs = (candidates) =>
   Object.fromEntries(
     Object.entries(hasPeers ? candidates : {}).map(([name, args]) => [name, () => peers.load(...args)]),
   );
+
+/** Compares tensors of the big file, mapped and read, with what PyTorch reads. */
+async function check(options) {
+  const value = await load(at("big.zip.pt"), options);
+  const names = ["embed", "layers.7.down.weight", "norm", "head"];
+  for (const name of names) {
+    const array = value.get(name).toTypedArray();
+    const digest = createHash("sha256")
+      .update(new Uint8Array(array.buffer, array.byteOffset, array.byteLength))
+      .digest("hex");
+    if (digest !== (await peers.sha256(at("big.zip.pt"), name)))
+      throw new Error(`${name} differs from what PyTorch reads`);
+  }
+  return `${names.length} tensors equal to PyTorch's`;
+}
 
 await attempt("small", async () => {
   const times = await inTurn(
@@ -65,7 +81,7 @@ await attempt("mapped", async () => {
     "2.2 GB -> CPU tensors (views of the mapped file)",
     times,
     { "safetensors load_file": 0.5 },
-    { split: split(last) },
+    { split: split(last), ...(hasPeers ? { checked: await check({}) } : {}) },
   );
 });
 
@@ -75,7 +91,12 @@ await attempt("read", async () => {
     { torchload: ours(zip, { mmap: false }), ...theirs({ "torch.load": ["torch", zip, "cpu"] }) },
     2,
   );
-  report.add("2.2 GB -> CPU tensors, read into memory (mmap: false)", times, {}, { split: split(last) });
+  report.add(
+    "2.2 GB -> CPU tensors, read into memory (mmap: false)",
+    times,
+    {},
+    { split: split(last), ...(hasPeers ? { checked: await check({ mmap: false }) } : {}) },
+  );
 });
 
 await attempt("one", async () => {

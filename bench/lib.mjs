@@ -15,14 +15,23 @@ export class Peers {
     return JSON.parse((await this.#lines.next()).value);
   }
 
-  /** Milliseconds of one load. */
-  async load(what, file, device) {
-    this.#process.stdin.write(`${JSON.stringify({ what, file, device })}\n`);
+  async #ask(question) {
+    this.#process.stdin.write(`${JSON.stringify(question)}\n`);
     const { value, done } = await this.#lines.next();
     if (done) throw new Error("the peer process ended");
-    const { ms, error } = JSON.parse(value);
-    if (error !== undefined) throw new Error(`${what} ${file}: ${error}`);
-    return ms;
+    const answer = JSON.parse(value);
+    if (answer.error !== undefined) throw new Error(`${JSON.stringify(question)}: ${answer.error}`);
+    return answer;
+  }
+
+  /** Milliseconds of one load. */
+  async load(what, file, device) {
+    return (await this.#ask({ what, file, device })).ms;
+  }
+
+  /** The hash of a tensor's bytes as PyTorch reads them. */
+  async sha256(file, name) {
+    return (await this.#ask({ what: "sha256", file, name })).sha256;
   }
 
   close() {

@@ -1,9 +1,11 @@
 """Loads files with PyTorch and safetensors, one at a time, as asked on standard input; answers with milliseconds.
 
 A question is a line of JSON: {"what": "torch" | "torch_mmap" | "safetensors", "file": path, "device": "cpu" | "cuda"}.
+With "what": "sha256" and "name", the answer is the hash of that tensor's bytes.
 """
 
 import gc
+import hashlib
 import json
 import sys
 import time
@@ -27,6 +29,11 @@ print(json.dumps({"torch": torch.__version__, "python": sys.version.split()[0]})
 for line in sys.stdin:
     question = json.loads(line)
     try:
+        if question["what"] == "sha256":
+            tensor = torch.load(question["file"], mmap=True, weights_only=True)[question["name"]]
+            digest = hashlib.sha256(bytes(tensor.contiguous().flatten().view(torch.uint8).numpy())).hexdigest()
+            print(json.dumps({"sha256": digest}), flush=True)
+            continue
         gc.collect()
         started = time.perf_counter()
         tensors = load(question["what"], question["file"], question["device"])
