@@ -1,7 +1,16 @@
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { SLOT_BYTES, SLOT_COUNT, stagingSlots } from "../../src/device/cuda/staging.js";
-import { type LoadOptions, type LoadReport, load, open, type Progress, type Tensor } from "../../src/index.js";
+import {
+  type ByteSource,
+  type LoadOptions,
+  type LoadReport,
+  load,
+  loadReplicas,
+  open,
+  type Progress,
+  type Tensor,
+} from "../../src/index.js";
 import {
   checkpointRecords,
   concatAll,
@@ -76,6 +85,11 @@ const large = zipOf("large.pt", mixed);
 const largeLegacy = legacyOf("large-legacy.pt", mixed);
 const manyZip = zipOf("many.pt", tiny(20_000, 64));
 const manyLegacy = legacyOf("many-legacy.pt", tiny(20_000, 64));
+/** Groups of tiny storages between large ones: each group is brought together in a slot of its own before it is copied. */
+const groups = legacyOf(
+  "groups.pt",
+  Array.from({ length: 40 * 21 }, (_, k) => randomBytes(k, k % 21 === 20 ? 150_000 : 40 + 4 * (k % 21))),
+);
 const shuffled = shuffledOf("shuffled.pt", tiny(101, 40_000));
 
 async function check(value: unknown, contents: readonly Uint8Array[]): Promise<void> {
@@ -110,6 +124,7 @@ describe.each(Object.entries(destinations))("to %s", (_, options) => {
       ["a zip file", large],
       ["a legacy file", largeLegacy],
       ["a zip file in another order", shuffled],
+      ["a legacy file of tiny and large storages", groups],
     ])("%s goes through the slots and arrives whole", async (_name, { path, contents }) => {
       replug({ delay });
       // Twice, since the second load has slots that are pinned already and reads ahead.
@@ -215,6 +230,30 @@ describe("the slots", () => {
   });
 });
 
+describe.skipIf(process.platform !== "linux")("open files", () => {
+  const openFiles = (): string[] => readdirSync("/proc/self/fd");
+
+  test("are as many after loads that succeed, fail, are given up or read ahead in vain", async () => {
+    const broken = write(folder, "broken-again.pt", readFileSync(large.path).subarray(0, 50 * MiB));
+    const round = async (): Promise<void> => {
+      for (const options of Object.values(destinations)) disposeAll(await load(shuffled.path, options));
+      await load(broken, { mapLocation: "cuda" }).catch(() => {});
+      await load(large.path, { mapLocation: "cuda:9" }).catch(() => {});
+      await load(large.path, { mapLocation: "cuda", signal: AbortSignal.abort() }).catch(() => {});
+      cuda().fail("cuMemcpyHtoDAsync_v2", 719);
+      await load(large.path, { mapLocation: "cuda" }).catch(() => {});
+      cuda().fail("cuMemcpyHtoDAsync_v2", 719);
+      await load(large.path, { mapLocation: () => "cuda" }).catch(() => {});
+      await using checkpoint = await open(large.path);
+      disposeAll(await checkpoint.load({ mapLocation: "cuda" }));
+    };
+    await round();
+    const before = openFiles().length;
+    for (let k = 0; k < 3; k++) await round();
+    expect(openFiles().length).toBe(before);
+  });
+});
+
 describe("calls of the driver", () => {
   test.each([
     ["a zip file", manyZip],
@@ -309,6 +348,25 @@ describe("progress", () => {
     expect(report?.nbytes).toBe(total);
     expect(report?.fillMs).toBeGreaterThanOrEqual(0);
   });
+});
+
+test("a source of the caller's own is read and not closed, whichever verb reads it", async () => {
+  let closed = 0;
+  const bytes = readFileSync(shuffled.path);
+  const source: ByteSource = {
+    name: "mine",
+    size: bytes.length,
+    read: (start, end) => bytes.subarray(start, end),
+    close: () => void closed++,
+  };
+  const loaded = await load(source, { mapLocation: "cuda" });
+  const replicas = await loadReplicas(source, { devices: ["cuda:0", "cuda:0", "cuda:1", "cpu"] });
+  await using checkpoint = await open(source);
+  const again = await checkpoint.load({ mapLocation: "cuda:1" });
+  for (const value of [loaded, ...replicas, again]) await check(value, shuffled.contents);
+  for (const value of [loaded, ...replicas, again]) disposeAll(value);
+  await checkpoint.close();
+  expect(closed).toBe(0);
 });
 
 describe("the event loop", () => {
